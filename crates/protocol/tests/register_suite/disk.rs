@@ -3,28 +3,34 @@
 use bytes::Bytes;
 use fermata_protocol::{Memory, Void, Write};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
-    pub(crate) live: BTreeMap<Bytes, Bytes>,
-    pub(crate) durable: BTreeMap<Bytes, Bytes>,
+    /// Shared with every copy: one is taken for each step of a member, and few steps write.
+    pub(crate) live: Rc<BTreeMap<Bytes, Bytes>>,
+    pub(crate) durable: Rc<BTreeMap<Bytes, Bytes>>,
     pub(crate) damaged: BTreeSet<Bytes>,
 }
 
 impl Disk {
     pub(crate) fn append(&mut self, writes: Vec<Write>) {
+        if writes.is_empty() {
+            return;
+        }
+        let live = Rc::make_mut(&mut self.live);
         for write in writes {
             match write {
                 Write::Put { key, value } => {
                     self.damaged.remove(&key);
-                    self.live.insert(key, value);
+                    live.insert(key, value);
                 }
                 Write::Delete { key } => {
                     self.damaged.remove(&key);
-                    self.live.remove(&key);
+                    live.remove(&key);
                 }
                 Write::DeleteRange { from, to } => {
-                    self.live.retain(|key, _| *key < from || *key >= to);
+                    live.retain(|key, _| *key < from || *key >= to);
                 }
             }
         }
@@ -39,7 +45,7 @@ impl Disk {
 
     /// Changes the last byte of every record whose key satisfies `which`; nothing tells.
     pub(crate) fn alter(&mut self, which: impl Fn(&[u8]) -> bool) {
-        for (key, value) in &mut self.live {
+        for (key, value) in Rc::make_mut(&mut self.live) {
             if which(key) {
                 let mut bytes = value.to_vec();
                 *bytes.last_mut().expect("a record has bytes") ^= 1;
