@@ -164,6 +164,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DeletedUnharvested, "ring-eventual-at-one"),
     (Bug::BuriedBesideSource, "ring-delete"),
     (Bug::MoverCallsReused, "ring-late-gift"),
+    (Bug::QuestionsReused, "g62-late-renewal"),
     (Bug::HarvestedAtOne, "ring-gift-at-one"),
     (Bug::VoidGiftAwaited, "ring-rotten-gift"),
     (Bug::SynchBelowSource, "ring-low-synch"),
@@ -183,7 +184,7 @@ const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
 
 /// Wrong rules of operations over several stores.
-const OF_EPOCHS: [Bug; 11] = [
+const OF_EPOCHS: [Bug; 12] = [
     Bug::OneSourceOnly,
     Bug::SourceQuorumTooSmall,
     Bug::EmptyAfterDelete,
@@ -195,6 +196,7 @@ const OF_EPOCHS: [Bug; 11] = [
     Bug::ReadCrosses,
     Bug::CrossesBlindly,
     Bug::CrossesAnew,
+    Bug::StandsAtOne,
 ];
 
 /// Wrong rules of a client's session that shows at once what it does wrong.

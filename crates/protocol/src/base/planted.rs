@@ -375,8 +375,12 @@ planted_bugs! {
     WalkBelowQuorum,
     /// V8: a store is deleted before what its member took of eventual puts was given on.
     DeletedUnharvested,
+    /// V2: a read returns what a single member of a source has, and leaves it there.
+    StandsAtOne,
     /// V8: a node that starts again asks for values to give under calls that it has used before.
     MoverCallsReused,
+    /// G62: a coordinator that starts again asks under names that it has used before.
+    QuestionsReused,
     /// V8: a seat owes a value no more that a single present member holds.
     HarvestedAtOne,
     /// V8: a value to give that cannot be read any more is waited for.

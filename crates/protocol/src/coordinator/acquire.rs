@@ -132,8 +132,20 @@ impl Acquire {
                 self.renew(client, desk, cx);
                 Progress::Nothing
             }
+            Event::News => {
+                self.renew(client, desk, cx);
+                Progress::Nothing
+            }
             _ => Progress::Nothing,
         }
+    }
+
+    /// Whether only the grant of a ref in this segment is missing, which a new primary does not
+    /// know where to send.
+    pub(super) fn awaits(&self, segment: SegmentId) -> bool {
+        let waits = |p: &SegmentAcquire| p.lock_ref.is_some() && p.grant.is_none();
+        let mut parts = self.parts.iter().filter(|p| p.segment == segment);
+        parts.any(waits)
     }
 
     fn answered(

@@ -457,6 +457,7 @@ impl Job for Operate {
                     self.operate(client, desk, cx)
                 }
             }
+            Event::News => self.operate(client, desk, cx),
             // A get is of no use any more; a put and its leave go on.
             Event::Cancelled if matches!(self.operation, Critical::Get) => Step::Close(None),
             _ => Step::Open,
@@ -469,5 +470,9 @@ impl Job for Operate {
             // Questions and quorum operations have their own deadlines.
             _ => None,
         }
+    }
+
+    fn awaits(&self, segment: SegmentId) -> bool {
+        self.segment == segment && matches!(self.doing, Doing::Paused(_))
     }
 }

@@ -46,9 +46,9 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(session: SessionId) -> Desk {
+    pub(super) fn new(session: SessionId, calls: u64) -> Desk {
         Desk {
-            submit: Submitter::default(),
+            submit: Submitter::new(calls),
             passes: Passes::default(),
             own: Own::new(session),
             spawned: Vec::new(),
@@ -58,7 +58,7 @@ impl Desk {
             listings: BTreeMap::new(),
             given_up: GivenUp::default(),
             tasks: 0,
-            calls: 0,
+            calls,
             background: 0,
         }
     }

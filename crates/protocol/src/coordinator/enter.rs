@@ -420,6 +420,10 @@ impl Job for Enter {
         }
     }
 
+    fn awaits(&self, segment: SegmentId) -> bool {
+        !self.entered && self.acquire.awaits(segment)
+    }
+
     fn close(&mut self, client: &Client, desk: &mut Desk) {
         self.acquire.close(client, desk);
     }

@@ -63,7 +63,7 @@ use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
 use crate::sessions::Sessions;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use core::fmt::Debug;
 use desk::Desk;
@@ -142,6 +142,8 @@ enum Event {
     Cancelled,
     /// The time it asked for has come.
     Timer,
+    /// What it awaits ([`Job::awaits`]) is known.
+    News,
 }
 
 /// What a job says to an event.
@@ -200,6 +202,12 @@ trait Job: Debug {
         Some(client.deadline)
     }
 
+    /// Whether it cannot go on until this node knows better where a segment's registers are, or who
+    /// leads it.
+    fn awaits(&self, _segment: SegmentId) -> bool {
+        false
+    }
+
     /// Gives back what the job has registered at the desk.
     fn close(&mut self, _client: &Client, _desk: &mut Desk) {}
 }
@@ -222,9 +230,11 @@ pub struct Coordinator {
 impl Coordinator {
     /// A coordinator that issues commands of its own under `session`, which nobody else uses, now
     /// or in an earlier life of the node: 128 bits drawn at this start.
-    pub fn new(session: SessionId) -> Coordinator {
+    /// Its questions are named from `calls` on, which is drawn, too: what comes late and answers a
+    /// question of an earlier life is no answer to one of this life (G62).
+    pub fn new(session: SessionId, calls: u64) -> Coordinator {
         Coordinator {
-            desk: Desk::new(session),
+            desk: Desk::new(session, calls),
             tasks: BTreeMap::new(),
             calls: BTreeMap::new(),
             timers: Timers::default(),
@@ -399,6 +409,19 @@ impl Coordinator {
         }
         for task in due {
             self.run(task, Event::Timer, cx);
+        }
+        self.drain(cx);
+    }
+
+    /// This node has come to know where the registers of these segments are, or who leads them:
+    /// whoever was refused for lack of that need not wait for its next try.
+    pub fn on_news(&mut self, segments: &BTreeSet<SegmentId>, cx: &mut Cx<'_>) {
+        self.desk.submit.on_news(segments, cx);
+        let awaits = |task: &Task| segments.iter().any(|segment| task.job.awaits(*segment));
+        let tasks = self.tasks.iter().filter(|(_, task)| awaits(task));
+        let tasks: alloc::vec::Vec<TaskId> = tasks.map(|(id, _)| *id).collect();
+        for id in tasks {
+            self.run(id, Event::News, cx);
         }
         self.drain(cx);
     }

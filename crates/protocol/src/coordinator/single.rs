@@ -52,7 +52,11 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Read, client, desk, cx);
             }
-            ("the read", key.clone(), register::Op::Read { key })
+            (
+                "the read",
+                key.clone(),
+                register::Op::Read { key, moves: false },
+            )
         }
         Operation::Write { key, value } => {
             refuse::value_fits(value.as_ref(), cx)?;
@@ -156,7 +160,7 @@ impl Job for One {
                 self.operate(client, desk, cx)
             }
             Event::Timer if over => Step::refuse(refuse::unavailable(self.what, false)),
-            Event::Timer if self.again.is_some() => self.operate(client, desk, cx),
+            Event::Timer | Event::News if self.again.is_some() => self.operate(client, desk, cx),
             Event::Cancelled if !self.writes() => Step::Close(None),
             Event::Register(outcome) => match outcome {
                 _ if self.sweeping.is_some() => {
@@ -208,6 +212,10 @@ impl Job for One {
 
     fn wake(&self, client: &Client) -> Option<Micros> {
         self.again.map(|at| at.min(client.deadline))
+    }
+
+    fn awaits(&self, segment: SegmentId) -> bool {
+        self.segment == segment && self.again.is_some()
     }
 }
 
@@ -532,6 +540,7 @@ impl Job for Section {
                     None => Step::Open,
                 }
             }
+            (Doing::Operating(Some(_)), Event::News) => self.entered(client, desk, cx),
             (Doing::Operating(_), Event::Asked { ask, .. }) => {
                 self.acquire.renewed(ask);
                 Step::Open
@@ -568,6 +577,14 @@ impl Job for Section {
         self.acquire.close(client, desk);
         if !matches!(self.purpose, Use::Write(_)) {
             desk.own.done(self.owner.number);
+        }
+    }
+
+    fn awaits(&self, segment: SegmentId) -> bool {
+        match &self.doing {
+            Doing::Acquiring => self.acquire.awaits(segment),
+            Doing::Operating(again) => self.segment == segment && again.is_some(),
+            Doing::Probing(_) => false,
         }
     }
 }

@@ -119,6 +119,14 @@ pub(super) struct Submitter {
 }
 
 impl Submitter {
+    /// Without questions; the first is named by what follows `next`.
+    pub(super) fn new(next: u64) -> Submitter {
+        Submitter {
+            next,
+            ..Submitter::default()
+        }
+    }
+
     /// Asks until `deadline`. A patient question goes on after `Busy`, `DiskFull` and `Leased`;
     /// another one ends with them.
     pub(super) fn ask(
@@ -381,6 +389,33 @@ impl Submitter {
             self.open.insert(id, ask);
         }
         None
+    }
+
+    /// Asks at once, about these segments, whom this node now takes for the primary, unless just
+    /// that node is being asked.
+    pub(super) fn on_news(&mut self, segments: &BTreeSet<SegmentId>, cx: &mut Cx<'_>) {
+        let concerns = |ask: &Ask| match ask.target {
+            Target::Segment(segment) => segments.contains(&segment),
+            Target::Catalogue => false,
+        };
+        let asks = self.open.iter().filter(|(_, ask)| concerns(ask));
+        let asks: Vec<u64> = asks.map(|(id, _)| *id).collect();
+        for id in asks {
+            let Some(mut ask) = self.open.remove(&id) else {
+                continue;
+            };
+            let primary = cx.topology.primary(ask.target);
+            let primary = primary.filter(|node| cx.topology.hears(*node));
+            if ask.awaits.is_none() || ask.awaits != primary {
+                // The one that was asked may yet have had it chosen.
+                let asked = ask.awaits.take().is_some();
+                ask.unsure |= asked && matches!(ask.question, Question::Command(_));
+                ask.hops = 0;
+                self.hints.remove(&ask.target);
+                self.transmit(id, &mut ask, primary, cx);
+            }
+            self.open.insert(id, ask);
+        }
     }
 
     /// When something is to be sent again or given up.

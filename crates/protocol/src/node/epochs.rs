@@ -63,6 +63,7 @@ impl Here {
         }
         for segment in (from.0..=to.0).map(SegmentId) {
             if !self.segments.contains_key(&segment) {
+                self.news.insert(segment);
                 self.seal_sources(segment, location.store());
             }
         }
@@ -158,10 +159,15 @@ impl Here {
         }
         let view = &location.group.view;
         let order = self.nearest_first(view.nodes());
-        let heard = order.iter().find(|n| self.alive.contains_key(n));
+        // Who has followed this log begins the next one from its own state, and can lead it at
+        // once.
+        let own = self.log(Room::of(id)).map(Log::view);
+        let stays = |n: &&NodeName| own.is_some_and(|own| own.seat_of(**n).is_some());
+        let heard = |n: &&NodeName| self.alive.contains_key(n);
+        let staying = order.iter().filter(stays).find(heard);
         let first = match view.seat_of(self.id.name) {
             Some(_) => self.id.name,
-            None => *heard.or(order.first())?,
+            None => *staying.or(order.iter().find(heard)).or(order.first())?,
         };
         Some(Stop {
             group: id.group,
@@ -204,6 +210,9 @@ impl Here {
         if let (Scope::Segment(segment), Some(store)) = (id.scope, location.map(Location::store)) {
             self.seal_sources(segment, store);
         }
+        if let Room::Segment(segment) = room {
+            self.news.insert(segment);
+        }
         self.closing.insert(room, Closing { log, heir });
         self.agenda.run(room);
     }
@@ -239,6 +248,7 @@ impl Here {
             }
         };
         self.drop_log(gone, id, step);
+        self.news.insert(segment);
         self.agenda.run(Room::Segment(segment));
     }
 
@@ -501,7 +511,9 @@ impl Node {
         match id.scope {
             Scope::Segment(segment) => {
                 self.end_primary(segment, step);
-                self.here.segments.remove(&segment);
+                if let Some(room) = self.here.segments.remove(&segment) {
+                    self.answer_all(room.early, step);
+                }
             }
             Scope::Group => drop(self.here.groups.remove(&id.group)),
         }
@@ -575,6 +587,7 @@ impl Node {
                 let state = wire::encode(&room.state.succeed(stop, planted));
                 self.here
                     .close(Room::Segment(segment), room.log, stop, state);
+                self.answer_all(room.early, step);
             }
             return;
         }

@@ -2,6 +2,7 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
+use super::early::Early;
 use super::membership::Registry;
 use super::memory::Kept;
 use super::usage::Usage;
@@ -25,6 +26,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 
 /// The replica of one segment at this node.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub struct Segment {
     pub place: Place,
     /// Who has used the segment since this node began to lead it.
     pub(super) usage: Usage,
+    /// What was asked of the primary before it has begun.
+    pub(super) early: Early,
 }
 
 impl Segment {
@@ -49,6 +53,7 @@ impl Segment {
             primary: None,
             place,
             usage: Usage::default(),
+            early: Early::default(),
         }
     }
 
@@ -125,6 +130,9 @@ pub struct Here {
     pub(super) to_seal: Vec<(StoreId, Epoch, View)>,
     /// Where a group is has changed, as far as this node knows, or it has just started.
     pub(super) location_changed: bool,
+    /// Segments of which this node has come to know where their registers are, or who leads them,
+    /// and whoever waits for that here does not know yet.
+    pub(super) news: BTreeSet<SegmentId>,
     /// When it next asks whether closing logs may go.
     pub(super) next_follow_up: Micros,
     pub(super) registry: Registry,
@@ -152,6 +160,17 @@ pub struct Here {
     pub(super) kept: Kept,
 }
 
+fn damaged(what: &str) -> String {
+    format!("the record of the {what} is corrupt: replace this node")
+}
+
+/// What a node has kept under a name of its own.
+fn kept<T: DeserializeOwned>(memory: &dyn Memory, name: &str) -> Result<Option<T>, String> {
+    let bytes = memory.get(&record::node(name)).map_err(|_| damaged(name))?;
+    let decoded = bytes.map(|bytes| wire::decode(&bytes)).transpose();
+    decoded.map_err(|_| damaged(name))
+}
+
 impl Here {
     pub(super) fn recover(
         config: Config,
@@ -160,40 +179,19 @@ impl Here {
         now: Now,
     ) -> Result<Here, String> {
         config.limits.check()?;
-        let damaged = |what| format!("the record of the {what} is corrupt: replace this node");
-        let saved = memory
-            .get(&record::node("registry"))
-            .map_err(|_| damaged("registry"))?;
-        let saved: Option<Vec<(NodeName, Incarnation)>> = saved
-            .map(|b| wire::decode(&b))
-            .transpose()
-            .map_err(|_| damaged("registry"))?;
+        let saved: Option<Vec<(NodeName, Incarnation)>> = kept(memory, "registry")?;
         let complete = saved.is_some();
-        let started = memory
-            .get(&record::node("started"))
-            .map_err(|_| damaged("start"))?
-            .is_some();
+        let started = memory.get(&record::node("started"));
+        let started = started.map_err(|_| damaged("start"))?.is_some();
         let mut registry: Registry = saved.unwrap_or_default().into_iter().collect();
         registry.entry(id.name).or_insert(id.incarnation);
         if registry[&id.name] != id.incarnation {
             return Err("this data directory belongs to another incarnation of the node".into());
         }
-        let catalogue = memory
-            .get(&record::node("catalogue"))
-            .map_err(|_| damaged("catalogue"))?;
-        let catalogue: Option<Catalogue> = catalogue
-            .map(|b| wire::decode(&b))
-            .transpose()
-            .map_err(|_| damaged("catalogue"))?;
+        let catalogue: Option<Catalogue> = kept(memory, "catalogue")?;
         let catalogue = catalogue.unwrap_or_default().bounded();
         let mut directory = Directory::from(&config.cluster);
-        let locations = memory
-            .get(&record::node("locations"))
-            .map_err(|_| damaged("locations"))?;
-        let locations: Option<Vec<Location>> = locations
-            .map(|b| wire::decode(&b))
-            .transpose()
-            .map_err(|_| damaged("locations"))?;
+        let locations: Option<Vec<Location>> = kept(memory, "locations")?;
         for location in locations.iter().flatten() {
             directory.learn(location);
         }
@@ -210,6 +208,7 @@ impl Here {
             retired: record::all_retired(memory),
             to_seal: Vec::new(),
             location_changed: true,
+            news: BTreeSet::new(),
             next_follow_up: 0,
             registry,
             complete,
@@ -696,6 +695,7 @@ impl Node {
         }
         self.lead_or_follow(segment, step);
         self.stop_segment(segment, step);
+        self.answer_early(segment, step);
         let Some(room) = self.here.segments.get(&segment) else {
             return;
         };
@@ -745,6 +745,7 @@ impl Node {
             // What it proposes first.
             self.with_primary(segment, step, |_, _, _| ());
             self.here.report_started(&[segment], step);
+            self.here.news.insert(segment);
         }
     }
 

@@ -8,6 +8,7 @@
 mod agenda;
 mod beat;
 pub mod clock_watch;
+mod early;
 mod epochs;
 mod late;
 mod logs;
@@ -21,7 +22,7 @@ mod usage;
 
 use self::agenda::Room;
 use self::moving::Mover;
-use crate::base::{Config, Micros, NodeId, NodeName, Now, Rng, SegmentId, SessionId};
+use crate::base::{Bug, Config, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId};
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock;
@@ -76,7 +77,7 @@ impl Node {
         Ok(Node {
             replica: Replica::recover(id.name, seed, memory),
             caller: Caller::new(id.name, seed),
-            coordinator: Coordinator::new(own_session(seed)),
+            coordinator: Coordinator::new(own_session(seed), first_call(seed, planted)),
             here,
             next_beat: now.monotonic,
             upkeep_ops: 0,
@@ -226,6 +227,7 @@ impl Node {
                     primary.tick(state.queues(), cx)
                 });
                 if beats {
+                    self.answer_early(segment, step);
                     self.look_after_idle(segment, step);
                 }
             }
@@ -271,6 +273,9 @@ impl Node {
                     Owner::Upkeep => self.upkeep_ops -= 1,
                     Owner::Mover(source, key) => self.key_moved(source, key, &outcome, step),
                 }
+            } else if !self.here.news.is_empty() {
+                let news = core::mem::take(&mut self.here.news);
+                self.coordinate(step, |coordinator, cx| coordinator.on_news(&news, cx));
             } else {
                 break;
             }
@@ -372,6 +377,12 @@ impl Node {
         if let Some(segment) = message.asks_about() {
             self.here.direct(from, segment, step);
         }
+        if let Some(message) = self.here.keep_early(from, message, step) {
+            self.answer(from, message, step);
+        }
+    }
+
+    fn answer(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
         match message {
             lock::Message::Submit {
                 call,
@@ -486,6 +497,14 @@ impl Node {
 fn own_session(seed: u64) -> SessionId {
     let mut rng = Rng::new(seed);
     SessionId::drawn((u128::from(rng.draw()) << 64) | u128::from(rng.draw()))
+}
+
+/// Where the names of a coordinator's questions begin: anywhere.
+fn first_call(seed: u64, planted: Planted) -> u64 {
+    match planted.has(Bug::QuestionsReused) {
+        true => 0,
+        false => Rng::new(!seed).draw() >> 4,
+    }
 }
 
 fn refuse_early(call: CallId, fx: &mut Effects) {

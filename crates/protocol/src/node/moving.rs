@@ -462,8 +462,13 @@ impl Node {
                     let deadline = step.now.monotonic + self.here.config.timing.request;
                     let owner = Owner::Mover(source, key.clone());
                     let mut cx = env(&self.here.config, step);
-                    self.caller
-                        .start(Op::Read { key }, owner, &place, deadline, &mut cx);
+                    self.caller.start(
+                        Op::Read { key, moves: true },
+                        owner,
+                        &place,
+                        deadline,
+                        &mut cx,
+                    );
                 }
                 _ => {
                     walk.failed.push(key);

@@ -223,7 +223,8 @@ impl Here {
 
     /// Whether a seat has been heard for long enough to be given a log, and does not lag far.
     fn is_steady(&self, log: &Log, seat: Seat, now: Now) -> bool {
-        if log.is_behind(seat) && !self.config.planted.has(Bug::LaggardIsSteady) {
+        let behind = log.is_behind(seat, now, &self.config.timing);
+        if behind && !self.config.planted.has(Bug::LaggardIsSteady) {
             return false;
         }
         log.view().node_at(seat).is_some_and(|name| {
@@ -264,6 +265,6 @@ impl Here {
             let name = log.view().node_at(*seat);
             name.is_some_and(|name| self.is_alive(name, now))
         });
-        living.min_by_key(|seat| log.is_behind(*seat))
+        living.min_by_key(|seat| log.is_behind(*seat, now, &self.config.timing))
     }
 }

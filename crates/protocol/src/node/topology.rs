@@ -163,7 +163,9 @@ impl Topology for Known<'_> {
     fn primary(&self, target: Target) -> Option<NodeName> {
         let (group, log) = self.log_of(target)?;
         if let Some(log) = log {
-            return log.primary_node();
+            // Nobody leads a log that has ended; it names who leads the next one.
+            let next = log.stopped().map(|stop| stop.first);
+            return next.or_else(|| log.primary_node());
         }
         // Nobody has said who leads it: most probably still the seat that it began with.
         let number = match target {

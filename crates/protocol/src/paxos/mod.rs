@@ -111,7 +111,7 @@ pub use replica::Declined;
 pub use store::Unrecoverable;
 
 use crate::base::{
-    Ballot, Bug, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, View,
+    Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, Timing, View,
 };
 use crate::command::Command;
 use crate::io::{Env, Memory, Void};
@@ -197,6 +197,9 @@ pub struct Log {
     loans: Loans,
     /// The peers that were fetching a snapshot when they last answered a beat.
     lagging: BTreeSet<Seat>,
+    /// The peers that have voted for an entry proposed here, and when they first did: since then
+    /// at least they have this log.
+    voted: BTreeMap<Seat, Micros>,
     installed: Option<(Slot, Bytes)>,
     partial: Option<Partial>,
     fetching: Option<Fetching>,
@@ -336,6 +339,7 @@ impl Log {
             snapshot: Snapshot::initial(created.start.clone()),
             loans: Loans::default(),
             lagging: BTreeSet::new(),
+            voted: BTreeMap::new(),
             installed: None,
             partial: None,
             fetching: None,
@@ -439,7 +443,10 @@ impl Log {
                 };
                 self.on_accept(from, ballot, offer, env);
             }
-            Message::Accepted { ballot, slot } => self.on_accepted(from, ballot, slot),
+            Message::Accepted { ballot, slot } => {
+                self.voted.entry(from).or_insert(env.now.monotonic);
+                self.on_accepted(from, ballot, slot);
+            }
             Message::Chosen { ballot, chosen } => self.on_chosen(from, ballot, chosen, env),
             Message::Refused { ballot, promised } => self.on_refused(ballot, promised, env),
             Message::Leased { ballot, .. } => self.on_leased(ballot, env),
@@ -507,9 +514,14 @@ impl Log {
     }
 
     /// Whether a member lags so far that it is fetching a snapshot, here or elsewhere, or from here
-    /// what lies above one.
-    pub fn is_behind(&self, seat: Seat) -> bool {
-        self.loans.has(seat) || self.lagging.contains(&seat)
+    /// what lies above one; or may not have this log yet, or only just, so that it is bound for a
+    /// lease as if it had started again.
+    pub fn is_behind(&self, seat: Seat, now: Now, timing: &Timing) -> bool {
+        let new = self.id.epoch > Epoch::FIRST;
+        let bound = timing.lengthened(timing.lease) * Micros::from(new);
+        let voted = self.voted.get(&seat);
+        let free = voted.is_some_and(|since| since + bound <= now.monotonic);
+        self.loans.has(seat) || self.lagging.contains(&seat) || !free
     }
 
     /// Checks what this replica believes of itself, after every step in production, too: nothing

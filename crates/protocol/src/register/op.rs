@@ -118,6 +118,9 @@ pub enum Op {
     Read {
         /// The key.
         key: KeyId,
+        /// Not for the value, but so that the key moves: it ends when q members of the store have
+        /// what may be in its sources.
+        moves: bool,
     },
     /// A register's linearizable write: the highest tag of q, then one above it at q. Ends in
     /// `Stored` or `DiskFull`. A first round that finds this very writer completes its tag.
@@ -181,7 +184,7 @@ impl Op {
             | Op::Put { key, .. }
             | Op::Entry { key, .. }
             | Op::Synch { key, .. }
-            | Op::Read { key }
+            | Op::Read { key, .. }
             | Op::Write { key, .. }
             | Op::Cross { key, .. }
             | Op::Sweep { key, .. }

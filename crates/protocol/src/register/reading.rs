@@ -30,11 +30,24 @@ pub(super) struct Cells<'a> {
     /// This very tag is known to be final here, and all promise what the sources do. That a higher
     /// one is says nothing of it: a sweep may have passed it over.
     pub(super) is_final: bool,
+    /// Every answer of a source has it: it has ended there, and whoever reads through to that
+    /// source finds it.
+    pub(super) stands: bool,
     /// Somebody keeps more than this.
     pub(super) crowded: bool,
     /// The highest fence of the sources.
     pub(super) fence: Tag,
     eventual: Option<&'a (EventualTag, Content)>,
+}
+
+/// What a read makes of [`Cells`]: the same names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    pub(super) agree: bool,
+    pub(super) is_final: bool,
+    pub(super) stands: bool,
+    /// The members are to be told that it is final.
+    pub(super) tells: bool,
 }
 
 /// What one store's answers amount to.
@@ -86,6 +99,12 @@ impl<'a> Cells<'a> {
         let agree = own.holders == present.answers.len();
         let (settled, crowded) = (own.settled, own.crowded);
         let here = own.tag;
+        let at_one = planted.has(Bug::StandsAtOne);
+        let stands = sources.iter().zip(&olds).filter(|(heard, old)| {
+            let all = old.holders == heard.answers.len();
+            old.tag > Tag::ZERO && (all || at_one)
+        });
+        let stands = stands.map(|(_, old)| old.tag).max();
         let best = olds
             .into_iter()
             .chain([own])
@@ -101,10 +120,21 @@ impl<'a> Cells<'a> {
             // Nothing is left to complete where nothing was ever written.
             agree: promised && best.tag == here && (agree || here == Tag::ZERO),
             is_final: promised && (best.tag == settled || passed_over),
+            stands: stands == Some(best.tag),
             crowded,
             fence,
             eventual,
         })
+    }
+
+    /// What a read does with it.
+    pub(super) fn shown(&self) -> Shown {
+        Shown {
+            agree: self.agree,
+            is_final: self.is_final,
+            stands: self.stands,
+            tells: self.agree && self.crowded,
+        }
     }
 
     /// The eventual value, where it is after what the critical cells give (F6), by origin (G24).

@@ -124,7 +124,7 @@ impl Run {
                 let value = Some(value_of(writer));
                 (Op::Write { key, writer, value }, Kind::Write(writer))
             }
-            _ => (Op::Read { key }, Kind::Read),
+            _ => (Op::Read { key, moves: false }, Kind::Read),
         };
         let id = self.world.start(caller, op);
         self.open.insert((caller, id), (step, kind));
@@ -206,7 +206,9 @@ impl Run {
         }
         for began in [step, step + 1] {
             let key = register_key();
-            let outcome = self.world.run_without(0, Op::Read { key }, &silent);
+            let outcome = self
+                .world
+                .run_without(0, Op::Read { key, moves: false }, &silent);
             match self.completed(Kind::Read, outcome.clone())? {
                 Some((tag, source)) => self.done.push(Done {
                     began,

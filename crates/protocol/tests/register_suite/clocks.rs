@@ -110,7 +110,7 @@ fn a_clock_is_relied_on_again_when_what_was_taken_without_it_has_passed() {
     };
     let written = w.run_without(0, write, &[]);
     assert!(matches!(written, OpEnd::Stored { .. }), "{written:?}");
-    let read = w.run_without(0, Op::Read { key }, &[]);
+    let read = w.run_without(0, Op::Read { key, moves: false }, &[]);
     assert!(
         matches!(&read, OpEnd::Value { value: found, .. } if *found == value),
         "{read:?}"

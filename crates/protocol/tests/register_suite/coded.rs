@@ -47,6 +47,7 @@ fn write(writer: u128, text: &str) -> Op {
 fn read() -> Op {
     Op::Read {
         key: register_key(),
+        moves: false,
     }
 }
 

@@ -384,6 +384,7 @@ fn one_sealed_member_ends_an_operation_and_its_doubt_is_kept() {
     w.ask_store(2, StoreAsk::Delete { next });
     let read = Op::Read {
         key: register_key(),
+        moves: false,
     };
     let id = w.start(0, read);
     w.reach(0, &[2]);

@@ -271,7 +271,7 @@ impl Rules {
                 writer,
                 value: Some(value_of(writer)),
             },
-            false => Op::Read { key },
+            false => Op::Read { key, moves: false },
         };
         let place = self.place();
         let client = &mut state.clients[c];

@@ -230,7 +230,8 @@ impl Run {
                 key,
                 writer: *writer,
             },
-            (Want::Read | Want::Walk(_), _) => Op::Read { key },
+            (Want::Read, _) => Op::Read { key, moves: false },
+            (Want::Walk(_), _) => Op::Read { key, moves: true },
         };
         let place = self.place(caller);
         let want = match want {
@@ -349,7 +350,9 @@ impl Run {
             let place = self.place(0);
             let key = register_key();
             self.world.replace_caller(0);
-            let id = self.world.start_at(0, Op::Read { key }, &place);
+            let id = self
+                .world
+                .start_at(0, Op::Read { key, moves: true }, &place);
             let outcome = self.run(id)?;
             self.ended(0, (step, step), Want::Walk(self.last()), outcome)?;
         }
@@ -565,6 +568,7 @@ fn read_beside_a_delete(planted: Planted) -> OpEnd {
     two.seal();
     let read = || Op::Read {
         key: register_key(),
+        moves: false,
     };
     let late = two.start(0, read());
     two.world.reach(0, &[4, 5]);
@@ -614,6 +618,7 @@ fn write_after_a_sweep_has_moved(planted: Planted) -> OpEnd {
         0,
         Op::Read {
             key: register_key(),
+            moves: false,
         },
     );
     for _ in 0..4 {
@@ -713,6 +718,11 @@ mod planted {
     #[test]
     fn a_write_that_looks_for_its_tag_in_the_present_store_alone_is_caught() {
         is_caught(Bug::TagFromNewStore);
+    }
+
+    #[test]
+    fn a_read_that_leaves_in_a_source_what_one_member_has_is_caught() {
+        is_caught(Bug::StandsAtOne);
     }
 
     #[test]

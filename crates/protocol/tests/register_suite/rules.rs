@@ -465,7 +465,7 @@ fn a_get_reads_again_where_a_later_synch_of_its_section_has_fenced() {
 fn an_answer_to_what_nobody_asked_counts_for_nothing() {
     let mut w = world(3);
     let key = register_key();
-    let id = w.start(0, Op::Read { key });
+    let id = w.start(0, Op::Read { key, moves: false });
     for Letter { from, to, message } in std::mem::take(&mut w.bag) {
         let Message::Ask { call, store, .. } = message else {
             panic!("{message:?}");
@@ -730,6 +730,7 @@ fn a_repeated_answer_counts_once() {
         0,
         Op::Read {
             key: register_key(),
+            moves: false,
         },
     );
     assert!(w.deliver_one(|l| l.to.0 == 0));
@@ -832,6 +833,7 @@ fn only_the_silent_are_asked_again() {
         0,
         Op::Read {
             key: register_key(),
+            moves: false,
         },
     );
     w.reach(0, &[2]);
@@ -871,6 +873,7 @@ fn one_replica_alone_is_a_quorum() {
         &mut w,
         Op::Read {
             key: register_key(),
+            moves: false,
         },
     );
     assert!(matches!(read, Some(OpEnd::Value { value, .. }) if value == bytes("x")));

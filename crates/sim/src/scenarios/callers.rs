@@ -4,10 +4,14 @@ use super::leases::renewals_by;
 use super::stage::{A, LEASE, Stage};
 use crate::history::{OpId, SectionIx};
 use crate::network::{ClientId, Parcel};
-use fermata_protocol::Operation;
 use fermata_protocol::base::NodeName;
 use fermata_protocol::client::Call;
+use fermata_protocol::lock;
 use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, Operation};
+
+/// A coordinator that has no seat.
+const D: NodeName = NodeName(4);
 
 /// Begins to enter the key as a caller that does not come back.
 fn begin_as_guest(stage: &mut Stage, client: ClientId) -> OpId {
@@ -151,4 +155,48 @@ pub(super) fn silent_waiter(stage: &mut Stage) {
     stage.release(unheard);
     stage.pass(1_000);
     enters_behind(stage, (h1, s1), (h2, enter));
+}
+
+/// Answers of primaries to renewals that a node has sent.
+fn states_told(to: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to: at, message: Message::Lock(message), .. }
+            if *at == to && matches!(message, lock::Message::Renewed { .. }))
+    }
+}
+
+/// G62: coordinator D, which has just started, renews the section of H1, who dies, and loses power.
+/// In its next life it renews that of H2, who was taken for dead meanwhile; the answer to the first
+/// comes.
+pub(super) fn late_renewal(stage: &mut Stage) {
+    let h1 = stage.client(&[4]);
+    let h2 = stage.client_with(&[4], |o| o.cached_gets = true);
+    let h3 = stage.client(&[5]);
+    let key = stage.key.clone();
+    stage.key = stage.key_beside("y");
+    stage.enter(h1);
+    stage.key = key;
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
+    let mute = stage.mute(h2);
+    stage.world.stop(D, true);
+    stage.world.start(D);
+    let late = stage.hold(states_told(D));
+    let told = stage.until(move |w| w.network.held(late) > 0);
+    stage.expect(told, "H1 is told that it holds");
+    stage.world.kill_client(h1);
+    stage.world.stop(D, true);
+    let parcels = stage.world.network.release(late);
+    stage.world.start(D);
+    stage.section(h3, "v3");
+    stage.discard(mute);
+    let own = stage.hold(states_told(D));
+    let told = stage.until(move |w| w.network.held(own) > 0);
+    stage.expect(told, "H2 is told that it holds no more");
+    for parcel in parcels {
+        stage.world.inject(parcel);
+    }
+    stage.pass(100);
+    stage.get(h2, s2);
+    stage.release(own);
 }

@@ -667,6 +667,11 @@ pub const ALL: &[Scenario] = &[
         play: callers::silent_waiter,
     },
     Scenario {
+        name: "g62-late-renewal",
+        about: "a coordinator that starts again is answered what it had asked before",
+        play: callers::late_renewal,
+    },
+    Scenario {
         name: "g49-anothers-ref",
         about: "one who knows a section's ref, but not its secret, acts in it",
         play: strangers::anothers_ref,

@@ -19,7 +19,7 @@ fn client(session: SessionId) -> Client {
 
 #[test]
 fn the_own_session_has_its_answers_up_to_what_is_open() {
-    let own = &mut Desk::new(OWN).own;
+    let own = &mut Desk::new(OWN, 0).own;
     let like = client(SESSION);
     let [first, second] = [own.client(&like), own.client(&like)];
     assert_eq!((first.number, first.answered_through), (1, 0));
@@ -39,7 +39,7 @@ impl Job for Idle {
 
 #[test]
 fn of_too_many_background_jobs_the_last_are_dropped() {
-    let mut desk = Desk::new(OWN);
+    let mut desk = Desk::new(OWN, 0);
     let like = client(SESSION);
     for _ in 0..100_000 {
         desk.spawn(&like, Box::new(Idle));
@@ -53,7 +53,7 @@ fn of_too_many_background_jobs_the_last_are_dropped() {
 
 #[test]
 fn a_pass_is_of_all_keys_of_its_latest_generation() {
-    let passes = &mut Desk::new(OWN).passes;
+    let passes = &mut Desk::new(OWN, 0).passes;
     let (segment, lock_ref) = (SegmentId(0), LockRef(6));
     let of = (Mode::Exclusive, SESSION);
     for name in ["a", "b"] {

@@ -175,7 +175,7 @@ impl Bench {
 
     fn new() -> Bench {
         Bench {
-            it: Coordinator::new(OWN),
+            it: Coordinator::new(OWN, 0),
             cluster: Cluster {
                 catalogue: Catalogue::default(),
                 primary: NodeName(1),

@@ -2,8 +2,11 @@
 
 use super::super::message::Answer;
 use super::super::op::{Op, OpEnd};
-use super::{Member, Phase, Running};
+use super::super::reading::Shown;
+use super::{Holder, Into, Member, Next, Phase, Running};
+use crate::base::{Bug, EventualTag, Tag};
 use crate::io::Env;
+use bytes::Bytes;
 
 impl Running {
     /// q replicas have the tag, or a higher one of its section.
@@ -59,6 +62,12 @@ impl Running {
         self.may_have() && !self.members.iter().all(|m| refused(m) || unasked(m))
     }
 
+    /// Whether what is being stored is of a section. Who moves such a key never sweeps: no section
+    /// knows the fence of a sweep.
+    pub(super) fn stores_of_section(&self) -> bool {
+        matches!(self.phase, Phase::Store { tag, .. } if tag.lock_ref.0 > 0)
+    }
+
     /// Whether an operation of a register cannot store because unfinished writes fill a member,
     /// while others may be silent. Only a sweep ends that, for which there is always room: a
     /// reader sweeps itself, a writer says `Busy`.
@@ -69,7 +78,57 @@ impl Running {
             self.op,
             Op::Read { .. } | Op::Write { .. } | Op::Cross { .. }
         );
-        of_register && storing && self.members.iter().any(busy)
+        of_register && storing && !self.stores_of_section() && self.members.iter().any(busy)
+    }
+
+    /// A read's value, which is written back unless its q answers `agree` on it, or it is known to
+    /// be final: from earlier epochs, with the fence that is to be `carried`. What `stands` in a
+    /// source need not be here before it is returned; the key has not moved by that.
+    pub(super) fn found(
+        &mut self,
+        at: (Tag, EventualTag),
+        value: Option<Bytes>,
+        carried: Option<Tag>,
+        shown: Shown,
+        env: &Env<'_>,
+    ) -> Next {
+        let tag = at.0;
+        let then = OpEnd::Value {
+            value: value.clone(),
+            tag,
+        };
+        let owned = match &self.op {
+            Op::Get { holder, .. } => Holder::of(tag) == *holder,
+            _ => true,
+        };
+        let Shown {
+            agree,
+            is_final,
+            stands,
+            tells,
+        } = shown;
+        let skip = agree || is_final || (!owned && carried.is_none());
+        let moves = matches!(self.op, Op::Read { moves: true, .. });
+        if stands && !skip && !moves {
+            return self.once_passed(tag, then, false, env);
+        }
+        if !skip && env.planted.has(Bug::FinalBeforeStored) {
+            return self.once_passed(tag, then, true, env);
+        }
+        if skip || env.planted.has(Bug::ReadWithoutWriteBack) {
+            // Of a key that was never written nothing needs to be noted.
+            self.moved = carried.and_then(|fence| (tag.max(fence) > Tag::ZERO).then_some(tag));
+            return match is_final {
+                true => Next::Done(then),
+                false => self.once_passed(tag, then, tells, env),
+            };
+        }
+        let into = carried.map_or(Into::Write, Into::Carry);
+        if env.planted.has(Bug::MarkFirst) {
+            self.moved = carried.map(|_| tag);
+        }
+        self.write_back(at, value, then, into, env.now.monotonic);
+        Next::Phase
     }
 
     pub(super) fn past(&self) -> OpEnd {

@@ -474,7 +474,7 @@ impl Running {
             (Op::Put { .. }, _) => {}
             // A section's synch is under way, or has died: what moves a key of sections leaves it
             // to that one, and counts the others.
-            (Op::Read { .. }, _) if tag.lock_ref.0 > 0 => {
+            (Op::Read { .. }, _) if tag.lock_ref.0 > 0 || self.stores_of_section() => {
                 let member = &mut self.members[usize::from(seat.0)];
                 member.refusal = Some(Answer::Past { tag });
                 member.due = soon;
@@ -708,51 +708,11 @@ impl Running {
                 self.carry_on(at, value, into, now)
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
-                let tells = cells.agree && cells.crowded;
-                let (agree, is_final) = (cells.agree, cells.is_final);
-                self.found(at, value, carried, (agree, is_final, tells), env)
+                let shown = cells.shown();
+                self.found(at, value, carried, shown, env)
             }
             _ => unreachable!("only reads collect"),
         }
-    }
-
-    /// A read's value, which is written back unless its q answers `agree` on it, or it is known to
-    /// be final: from earlier epochs, with the fence that is to be `carried`.
-    fn found(
-        &mut self,
-        at: (Tag, EventualTag),
-        value: Option<Bytes>,
-        carried: Option<Tag>,
-        (agree, is_final, tells): (bool, bool, bool),
-        env: &Env<'_>,
-    ) -> Next {
-        let tag = at.0;
-        let then = OpEnd::Value {
-            value: value.clone(),
-            tag,
-        };
-        let owned = match &self.op {
-            Op::Get { holder, .. } => Holder::of(tag) == *holder,
-            _ => true,
-        };
-        let skip = agree || is_final || (!owned && carried.is_none());
-        if !skip && env.planted.has(Bug::FinalBeforeStored) {
-            return self.once_passed(tag, then, true, env);
-        }
-        if skip || env.planted.has(Bug::ReadWithoutWriteBack) {
-            // Of a key that was never written nothing needs to be noted.
-            self.moved = carried.and_then(|fence| (tag.max(fence) > Tag::ZERO).then_some(tag));
-            return match is_final {
-                true => Next::Done(then),
-                false => self.once_passed(tag, then, tells, env),
-            };
-        }
-        let into = carried.map_or(Into::Write, Into::Carry);
-        if env.planted.has(Bug::MarkFirst) {
-            self.moved = carried.map(|_| tag);
-        }
-        self.write_back(at, value, then, into, env.now.monotonic);
-        Next::Phase
     }
 
     /// q members have promised to store nothing below `tag`. Their value is stored under it, or the

@@ -163,6 +163,9 @@ impl Running {
         if self.sources.len() == before || !reads {
             return None;
         }
+        if self.sources.is_empty() && matches!(self.op, Op::Read { moves: true, .. }) {
+            return Some(Next::Done(self.refused(env)));
+        }
         let sweeps = matches!(self.op, Op::Sweep { .. }) || self.written.is_some();
         let phase = if sweeps { Phase::Tags } else { Phase::Collect };
         self.enter(phase, env.now.monotonic);

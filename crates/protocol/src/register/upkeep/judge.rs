@@ -385,7 +385,9 @@ impl Replica {
         }
         let key = at.key.clone();
         self.upkeep.counts.settled += 1;
-        self.upkeep.wishes.push_back((at.store, Op::Read { key }));
+        self.upkeep
+            .wishes
+            .push_back((at.store, Op::Read { key, moves: false }));
     }
 
     /// Every member that has answered holds this delete, and nothing else. It goes once all have
