@@ -7,7 +7,8 @@
  * the seal is on its disk. Where q members have said so the new epoch is opened. A read of the new
  * epoch hears q members of it, and q sealed members of the old one unless it meets a mark that the
  * key has moved; it stores what it found at q members of the new epoch; a mark may then be set. A
- * write of two rounds takes its tag in the same way. Clients that know nothing of the change go on
+ * read that finds it in every answer of the old epoch has ended without a store. A write of two
+ * rounds takes its tag in the same way. Clients that know nothing of the change go on
  * in the old epoch as far as its members let them, and a write that began there may be stored in
  * the new one under its own tag. When a read has gone through, that everything has moved is agreed,
  * and members delete the old store.
@@ -43,7 +44,8 @@ enum Rule {
   MovedFirst,   // a store is deleted when it is agreed that everything has moved
   ReadBeforeGone, // and when its own eventual value was read, sealed, and taken over
   GoneIsGone,   // a deleted store says so, and does not look empty
-  ReadsThrough  // who finds no mark hears q sealed members of the old epoch, too
+  ReadsThrough, // who finds no mark hears q sealed members of the old epoch, too
+  StandsAtAll   // a read ends without a store where every answer of the old epoch has its tag
 }
 
 one sig Protocol { rules: set Rule }
@@ -88,6 +90,7 @@ abstract sig Op {
   var heardOld: set Member, // have answered it of the old store,
   var heardNew: set Member, // and of the new one,
   var seen: set Tag,        // with these tags,
+  var shown: Member -> lone Tag, // by sealed members of the old store these,
   var marks: set Tag,       // and these marks
   var tag: lone Tag,        // what it stores, or returns
   var acksOld: set Member,  // have stored it
@@ -106,8 +109,15 @@ pred upTo[a, b: Tag] { tags/lte[a, b] }
 /* q of an epoch's members. */
 pred quorum[m: set Member, view: set Member] { lone view - m }
 
-/* An operation ends with q acknowledgements of one epoch. */
-fun ended: set Op { { o: Op | quorum[o.acksOld, Old] or quorum[o.acksNew, New] } }
+/* An operation ends with q acknowledgements of one epoch; a read also where its tag stands. */
+fun ended: set Op {
+  { o: Op | quorum[o.acksOld, Old] or quorum[o.acksNew, New] or o in standing }
+}
+/* Reads whose every sealed answer has shown their tag. */
+fun standing: set Read {
+  { r: Read - Stale | some r.tag and quorum[r.heardOld, Old] and
+    (on[StandsAtAll] => r.heardOld -> r.tag in r.shown else r.tag in Member.(r.shown)) }
+}
 pred free[t: Tag] { t != nothingYet and no w: Write | w.tag = t }
 /* A read that has gone through to the old epoch, and is at q of the new one. */
 fun through: set Read {
@@ -124,7 +134,7 @@ pred init {
 }
 
 pred nothingHeard[o: Op] {
-  no o.heardOld and no o.heardNew and no o.seen and no o.marks and no o.earlier
+  no o.heardOld and no o.heardNew and no o.seen and no o.shown and no o.marks and no o.earlier
 }
 
 /* ---- what stays ---- */
@@ -135,8 +145,8 @@ pred keepSeals { sealed' = sealed and onDisk' = onDisk and said' = said and gone
 pred keepEpoch { opened' = opened and moved' = moved }
 pred keepPuts { acked' = acked and taken' = taken and readOff' = readOff }
 pred keepAnswers {
-  heardOld' = heardOld and heardNew' = heardNew and seen' = seen and marks' = marks
-  earlier' = earlier
+  heardOld' = heardOld and heardNew' = heardNew and seen' = seen and shown' = shown
+  marks' = marks and earlier' = earlier
 }
 pred keepAcks { acksOld' = acksOld and acksNew' = acksNew }
 pred keepOps { keepAnswers and tag' = tag and keepAcks }
@@ -156,7 +166,7 @@ pred askOld[o: Op] {
     seen' = seen + o -> m.was
   }
   begins[o]
-  heardNew' = heardNew and marks' = marks and tag' = tag
+  heardNew' = heardNew and shown' = shown and marks' = marks and tag' = tag
   keepAcks and keepOld and keepNew and keepSeals and keepEpoch and keepPuts
 }
 
@@ -170,7 +180,7 @@ pred askNew[o: Op] {
     marks' = marks + o -> m.mark
   }
   begins[o]
-  heardOld' = heardOld and tag' = tag
+  heardOld' = heardOld and shown' = shown and tag' = tag
   keepAcks and keepOld and keepNew and keepSeals and keepEpoch and keepPuts
 }
 
@@ -182,6 +192,7 @@ pred askSealed[o: Op] {
     on[GoneIsGone] => no m & gone
     heardOld' = heardOld + o -> m
     seen' = seen + o -> m.was
+    shown' = shown + o -> (m <: was)
     says[m]
   }
   begins[o]
@@ -409,13 +420,20 @@ pred sealedIsSeen {
   }
 }
 
+/* It shows the same to all, for ever. */
+pred shownStays {
+  all o: Op, m: Member, t: m.(o.shown) | m in o.heardOld and o not in Stale and t in o.seen
+  all o, p: Op - Stale, m: o.heardOld & p.heardOld | m.(o.shown) = m.(p.shown)
+  all o: Op - Stale, m: o.heardOld | one m.(o.shown) and (m in gone or m.(o.shown) = m.was)
+}
+
 /* A mark says that a read has gone through. */
 pred marksHold { all t: Member.mark + Op.marks | some r: through | r.tag = t }
 
 /* What had ended when an operation began, in one epoch or in the other, is seen by it; or it will
  * never have q answers. (A write may end twice: where its client was not told, it goes on.) */
 pred endedIsSeen {
-  all o: Op - Stale, p: o.earlier | quorum[p.acksOld, Old] or
+  all o: Op - Stale, p: o.earlier | quorum[p.acksOld, Old] or p in standing or
     quorum[{ m: New | upTo[p.tag, m.now] and (m in o.heardNew implies sees[o, p.tag]) }, New]
   all o: Stale, p: o.earlier | quorum[said - o.heardOld, Old] or
     quorum[{ m: Old |
@@ -431,7 +449,7 @@ pred eventualIsTaken {
 }
 
 pred inv {
-  shape and ackedIsKept and sealedIsSeen and marksHold and endedIsSeen and eventualIsTaken
+  shape and ackedIsKept and sealedIsSeen and shownStays and marksHold and endedIsSeen and eventualIsTaken
   goneMoved and p2
 }
 
@@ -489,6 +507,12 @@ happens_cross: run {
       (some m: Member | flush[m]); storeOld[w]; askSealed[r]; open_; storeNew[w]; askNew[r];
       decide[r]; always (nothing and r.tag = w.tag))
 } for 2 but exactly 4 Member, exactly 1 Read, exactly 1 Write, 12..12 steps expect 1
+/* A read returns what a client in the old epoch has written to q members, and stores nothing. */
+happens_stands: run {
+  some w: Write, r: Read | right and init and w in Stale and r not in Stale and
+    (askOld[w]; choose[w]; storeOld[w]; askSealed[r]; open_; askNew[r]; decide[r];
+      always (nothing and r in standing and r.tag = w.tag))
+} for 2 but exactly 4 Member, exactly 1 Read, exactly 1 Write, 8..8 steps expect 1
 happens_restart: run { right and trace and eventually (some m: Member | restart[m]) }
   for 2 but exactly 4 Member, 4 steps expect 1
 
@@ -554,3 +578,12 @@ needs_ReadsThrough: check {
       always nothing))
       implies always p2
 } for 2 but exactly 4 Member, exactly 2 Read, exactly 1 Write, 8..8 steps expect 1
+
+/* A read returns, without a store, what one member of the old epoch has. */
+needs_StandsAtAll: check {
+  all disj r, s: Read, w: Write | (without[StandsAtAll] and init and
+    w in Stale and no (r + s) & Stale and
+    (askOld[w]; choose[w]; storeOld[w]; askSealed[r]; open_; askNew[r]; decide[r]; askNew[s];
+      askSealed[s]; decide[s]; always nothing))
+      implies always p2
+} for 2 but exactly 4 Member, exactly 2 Read, exactly 1 Write, 11..11 steps expect 1
