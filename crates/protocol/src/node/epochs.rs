@@ -511,9 +511,7 @@ impl Node {
         match id.scope {
             Scope::Segment(segment) => {
                 self.end_primary(segment, step);
-                if let Some(room) = self.here.segments.remove(&segment) {
-                    self.answer_all(room.early, step);
-                }
+                self.here.segments.remove(&segment);
             }
             Scope::Group => drop(self.here.groups.remove(&id.group)),
         }
@@ -587,7 +585,6 @@ impl Node {
                 let state = wire::encode(&room.state.succeed(stop, planted));
                 self.here
                     .close(Room::Segment(segment), room.log, stop, state);
-                self.answer_all(room.early, step);
             }
             return;
         }

@@ -2,7 +2,6 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
-use super::early::Early;
 use super::membership::Registry;
 use super::memory::Kept;
 use super::usage::Usage;
@@ -41,8 +40,6 @@ pub struct Segment {
     pub place: Place,
     /// Who has used the segment since this node began to lead it.
     pub(super) usage: Usage,
-    /// What was asked of the primary before it has begun.
-    pub(super) early: Early,
 }
 
 impl Segment {
@@ -53,7 +50,6 @@ impl Segment {
             primary: None,
             place,
             usage: Usage::default(),
-            early: Early::default(),
         }
     }
 
@@ -695,7 +691,6 @@ impl Node {
         }
         self.lead_or_follow(segment, step);
         self.stop_segment(segment, step);
-        self.answer_early(segment, step);
         let Some(room) = self.here.segments.get(&segment) else {
             return;
         };

@@ -8,7 +8,6 @@
 mod agenda;
 mod beat;
 pub mod clock_watch;
-mod early;
 mod epochs;
 mod late;
 mod logs;
@@ -227,7 +226,6 @@ impl Node {
                     primary.tick(state.queues(), cx)
                 });
                 if beats {
-                    self.answer_early(segment, step);
                     self.look_after_idle(segment, step);
                 }
             }
@@ -377,12 +375,6 @@ impl Node {
         if let Some(segment) = message.asks_about() {
             self.here.direct(from, segment, step);
         }
-        if let Some(message) = self.here.keep_early(from, message, step) {
-            self.answer(from, message, step);
-        }
-    }
-
-    fn answer(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
         match message {
             lock::Message::Submit {
                 call,
