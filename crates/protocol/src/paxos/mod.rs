@@ -197,8 +197,8 @@ pub struct Log {
     loans: Loans,
     /// The peers that were fetching a snapshot when they last answered a beat.
     lagging: BTreeSet<Seat>,
-    /// The peers that have voted for an entry proposed here, and when they first did: since then
-    /// at least they have this log.
+    /// The peers that have voted for an entry proposed here, or follow this leader, and when they
+    /// first said so: since then at least they have this log.
     voted: BTreeMap<Seat, Micros>,
     installed: Option<(Slot, Bytes)>,
     partial: Option<Partial>,

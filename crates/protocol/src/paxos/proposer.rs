@@ -279,6 +279,7 @@ impl Log {
                     return;
                 };
                 *acked = (*acked).max(Some(sent));
+                self.voted.entry(from).or_insert(env.now.monotonic);
             }
             _ => self.ignore("beat acknowledged for another ballot"),
         }
