@@ -160,6 +160,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::StopWithoutSeal, "ring-stale-coordinator"),
     (Bug::RetireeDropsLog, "ring-closing-logs"),
     (Bug::RetiredRevives, "ring-retired-member"),
+    (Bug::RetiredOffers, "ring-retired-asked"),
     (Bug::WalkBelowQuorum, "ring-few-lists"),
     (Bug::DeletedUnharvested, "ring-eventual-at-one"),
     (Bug::BuriedBesideSource, "ring-delete"),

@@ -371,6 +371,8 @@ planted_bugs! {
     RetireeDropsLog,
     /// R5: a node that has dropped a log creates it again when its state comes late.
     RetiredRevives,
+    /// R5: a node that has dropped a log answers who asks for it as if it could give it.
+    RetiredOffers,
     /// V7: the lists that are walked may be one too few.
     WalkBelowQuorum,
     /// V8: a store is deleted before what its member took of eventual puts was given on.

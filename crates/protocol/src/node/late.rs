@@ -80,10 +80,13 @@ impl Here {
         }
     }
 
-    /// Tells a node that a later log has succeeded this one; the node may fetch that log from here.
-    /// Our copy need not be durable for that, since it began with what had been chosen.
+    /// Tells a node that a later log has succeeded this one. If it is here the node may fetch it:
+    /// our copy need not be durable for that, since it began with what had been chosen. Who has
+    /// retired it says where the group is, and no more: a node asks whoever answers first, and
+    /// would ask in vain.
     fn say_succeeded(&self, to: NodeName, log: LogId, by: Epoch, step: &mut Step<'_>) {
-        if to != self.id.name {
+        let here = self.epoch_of(log).is_some() || self.config.planted.has(Bug::RetiredOffers);
+        if here && to != self.id.name {
             let message = paxos::Message::Succeeded { by };
             step.fx.send(to, Message::Paxos { log, message });
         }

@@ -807,6 +807,11 @@ pub const ALL: &[Scenario] = &[
         play: ring::retired_member,
     },
     Scenario {
+        name: "ring-retired-asked",
+        about: "a member that was away hears former members first, who have nothing to give",
+        play: ring::retired_asked,
+    },
+    Scenario {
         name: "ring-few-lists",
         about: "a source is closed only when enough of its members have said what there is",
         play: ring::few_lists,

@@ -237,6 +237,26 @@ pub(super) fn retired_member(stage: &mut Stage) {
     stage.entered(late);
 }
 
+/// C has a seat in the next log and has slept through the end of the former one, whose other
+/// members have retired. They are what it hears first, and cannot give it the next log.
+pub(super) fn retired_asked(stage: &mut Stage) {
+    let h1 = stage.client(&[4]);
+    stage.section(h1, "v1");
+    stage.isolate(C);
+    let before = propose(stage, &[C, D, E]);
+    born(stage, &[D, E], before);
+    stage.section(h1, "v2");
+    gone(stage, &[A, B]);
+    for (from, to) in [(A, C), (C, A), (B, C), (C, B)] {
+        stage.world.network.mend(End::Node(from), End::Node(to));
+    }
+    stage.pass(3_000);
+    stage.mend();
+    stage.pass(3_000);
+    born(stage, &[C], before);
+    stage.section(h1, "v3");
+}
+
 /// A value is at A and B; when D, E and F look for what there is they hear C alone.
 pub(super) fn few_lists(stage: &mut Stage) {
     let h1 = stage.client(&[4]);
