@@ -406,7 +406,7 @@ impl Submitter {
             };
             let primary = cx.topology.primary(ask.target);
             let primary = primary.filter(|node| cx.topology.hears(*node));
-            if ask.awaits.is_none() || ask.awaits != primary {
+            if ask.awaits.is_none() || (primary.is_some() && ask.awaits != primary) {
                 // The one that was asked may yet have had it chosen.
                 let asked = ask.awaits.take().is_some();
                 ask.unsure |= asked && matches!(ask.question, Question::Command(_));

@@ -77,7 +77,11 @@ impl Foreseen {
                     };
                     seen.leads.insert(*node, lead);
                 }
-                Fact::Submitted { at, command } => {
+                Fact::Submitted {
+                    at,
+                    segment: of,
+                    command,
+                } if *of == segment => {
                     seen.submitted.insert(*at, (*now, *command));
                 }
                 Fact::Asks {

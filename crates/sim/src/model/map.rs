@@ -58,6 +58,7 @@ pub const LATE_PUT: &str = "a put is done whose flag is not set any more";
 /// Maps the facts of one key.
 pub struct Mapper<'a> {
     pub(super) key: &'a KeyId,
+    segment: SegmentId,
     pub(super) foreseen: Foreseen,
     pub(super) state: State,
     pub(super) values: Values,
@@ -166,6 +167,7 @@ impl<'a> Mapper<'a> {
     fn new(key: &'a KeyId, segment: SegmentId, foreseen: Foreseen, places: &'a Places) -> Self {
         Mapper {
             key,
+            segment,
             foreseen,
             state: State::init(),
             values: Values::default(),
@@ -217,7 +219,11 @@ impl<'a> Mapper<'a> {
                 wrote,
                 ..
             } => self.has_eventual(*node, *eventual, *wrote),
-            Fact::Declined { at, command } => self.declined(*at, *command),
+            Fact::Declined {
+                at,
+                segment,
+                command,
+            } if *segment == self.segment => self.declined(*at, *command),
             Fact::Buries { node, tag, .. } => {
                 let write = WriteId::of_tag(*tag);
                 self.buried = self.buried.max(write);
@@ -250,7 +256,7 @@ impl<'a> Mapper<'a> {
             } => self.ends(*session, what, held, outcome, *read),
             Fact::Dies(session) => self.dies(*session),
             // Looked at ahead.
-            Fact::Leads { .. } | Fact::Submitted { .. } => {}
+            Fact::Leads { .. } | Fact::Submitted { .. } | Fact::Declined { .. } => {}
         }
     }
 

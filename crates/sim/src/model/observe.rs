@@ -71,6 +71,8 @@ pub enum Fact {
     Submitted {
         /// The primary.
         at: NodeName,
+        /// Of this segment: a section of several segments has an enqueue in each, of one number.
+        segment: SegmentId,
         /// The command's session and number.
         command: (SessionId, u64),
     },
@@ -78,6 +80,8 @@ pub enum Fact {
     Declined {
         /// The primary.
         at: NodeName,
+        /// Of this segment: a section of several segments has an enqueue in each, of one number.
+        segment: SegmentId,
         /// The command's session and number.
         command: (SessionId, u64),
     },
@@ -214,7 +218,7 @@ pub struct Observer {
     pending: BTreeMap<NodeName, VecDeque<(u64, Head)>>,
     requested: BTreeSet<(SessionId, u64)>,
     /// Enqueues that were submitted: by primary, who asks, and call.
-    submits: BTreeMap<(NodeName, NodeName, u64), (SessionId, u64)>,
+    submits: BTreeMap<(NodeName, NodeName, u64), (SegmentId, (SessionId, u64))>,
     sections: usize,
     ended: usize,
     hearing: Option<(u64, Option<Tag>)>,
@@ -268,12 +272,25 @@ impl Observer {
                     },
                 );
             }
-            Message::Lock(lock::Message::Submit { call, command, .. }) => {
+            Message::Lock(lock::Message::Submit {
+                call,
+                segment,
+                command,
+            }) => {
                 let enqueues = matches!(command.body, Body::Lock(LockCommand::Enqueue { .. }));
                 let command = (command.session, command.number);
                 if enqueues {
-                    self.submits.insert((at, from.name, *call), command);
-                    self.note(now, Fact::Submitted { at, command });
+                    let segment = *segment;
+                    let of = (at, from.name, *call);
+                    self.submits.insert(of, (segment, command));
+                    self.note(
+                        now,
+                        Fact::Submitted {
+                            at,
+                            segment,
+                            command,
+                        },
+                    );
                 }
             }
             _ => {}
@@ -290,8 +307,15 @@ impl Observer {
                 result: Err(_),
                 ..
             }) => {
-                if let Some(command) = self.submits.get(&(from, *to, *call)).copied() {
-                    self.note(now, Fact::Declined { at: from, command });
+                if let Some((segment, command)) = self.submits.get(&(from, *to, *call)).copied() {
+                    self.note(
+                        now,
+                        Fact::Declined {
+                            at: from,
+                            segment,
+                            command,
+                        },
+                    );
                 }
             }
             Message::Register(register::Message::Ask {

@@ -387,7 +387,7 @@ impl Replica {
         self.upkeep.counts.settled += 1;
         self.upkeep
             .wishes
-            .push_back((at.store, Op::Read { key, moves: false }));
+            .push_back((at.store, Op::Read { key, moves: true }));
     }
 
     /// Every member that has answered holds this delete, and nothing else. It goes once all have
