@@ -54,9 +54,9 @@ impl Cluster {
         let folder = tempfile::Builder::new()
             .prefix("fermata-bench-")
             .tempdir()?;
-        let (cluster, listeners) = local::cluster(n, SEGMENT_BITS).await?;
+        let (cluster, listeners) = local::cluster(u32::from(n), SEGMENT_BITS).await?;
         let mut running = Vec::new();
-        for (name, listeners) in (1..=n).zip(listeners) {
+        for (name, listeners) in (1..=u32::from(n)).zip(listeners) {
             let dir = folder.path().join(format!("n{name}"));
             let disk: Arc<dyn Disk> = match disks {
                 Disks::Memory => Arc::new(MemDisk::new()),
@@ -121,7 +121,7 @@ impl Cluster {
     }
 }
 
-fn config(name: u16, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> ServerConfig {
+fn config(name: u32, data_dir: std::path::PathBuf, cluster: ClusterConfig) -> ServerConfig {
     // All nodes read the clock of one machine.
     let clock = ClockConfig {
         bound_us: Some(50),

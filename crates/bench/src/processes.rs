@@ -42,7 +42,7 @@ impl Processes {
             .prefix("fermata-bench-")
             .tempdir()?;
         let mut nodes = Vec::new();
-        for name in 1..=n {
+        for name in 1..=u32::from(n) {
             nodes.push(NodeConfig {
                 name,
                 label: format!("n{name}"),

@@ -240,7 +240,7 @@ impl Client {
             .iter()
             .map(|node| uri_of(&node.endpoint))
             .collect::<Result<_, _>>()?;
-        let preferred: Vec<Endpoint> = (0..uris.len() as u16).map(Endpoint).collect();
+        let preferred: Vec<Endpoint> = (0..uris.len() as u32).map(Endpoint).collect();
         let patience = machine::Options {
             request: micros(options.request_timeout),
             attempt: micros(options.attempt_timeout),
@@ -656,7 +656,7 @@ impl Client {
         if at >= self.shared.nodes.len() {
             return Err(Error::Options("There is no node of that index.".into()));
         }
-        Ok(u16::try_from(at).ok().map(Endpoint))
+        Ok(u32::try_from(at).ok().map(Endpoint))
     }
 }
 

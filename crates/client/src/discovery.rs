@@ -91,7 +91,7 @@ fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) 
         .flat_map(|info| info.nodes)
         .filter(|node| !node.grpc.is_empty())
         .map(|node| Node {
-            name: u16::try_from(node.node).ok().map(NodeName),
+            name: Some(NodeName(node.node)),
             label: node.label,
             site: node.site,
             endpoint: format!("http://{}", node.grpc),

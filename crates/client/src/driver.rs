@@ -205,7 +205,7 @@ impl Driver {
     }
 
     fn is_reachable(&mut self, endpoint: Endpoint, reachable: bool) {
-        if let Some(known) = self.unreachable.get_mut(usize::from(endpoint.0)) {
+        if let Some(known) = self.unreachable.get_mut(endpoint.0 as usize) {
             *known = !reachable;
         }
         self.all_unreachable = match self.unreachable.iter().all(|unreachable| *unreachable) {
@@ -215,7 +215,7 @@ impl Driver {
     }
 
     fn note(&self, endpoint: Endpoint, said: impl Into<String>) {
-        account::locked(&self.account).note(usize::from(endpoint.0), said);
+        account::locked(&self.account).note(endpoint.0 as usize, said);
     }
 
     fn obey(&mut self, now: Now, command: Command) {
@@ -403,7 +403,7 @@ impl Driver {
         let link = self.links.entry(endpoint).or_insert_with(|| {
             let id = (endpoint, next);
             let (requests, outgoing) = unbounded_channel();
-            let uri = uris[usize::from(endpoint.0)].clone();
+            let uri = uris[endpoint.0 as usize].clone();
             tokio::spawn(link::run(id, uri, outgoing, news.clone()));
             Link { id, requests }
         });

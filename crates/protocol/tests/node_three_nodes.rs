@@ -35,15 +35,15 @@ struct Small {
 }
 
 impl Small {
-    fn new(n: u16) -> Small {
+    fn new(n: u32) -> Small {
         Small::with(n, Limits::default())
     }
 
-    fn with(n: u16, limits: Limits) -> Small {
+    fn with(n: u32, limits: Limits) -> Small {
         Small::planted(n, limits, Planted::NONE)
     }
 
-    fn planted(n: u16, limits: Limits, planted: Planted) -> Small {
+    fn planted(n: u32, limits: Limits, planted: Planted) -> Small {
         Small::of(n, |i| Config {
             planted,
             limits: limits.clone(),
@@ -51,7 +51,7 @@ impl Small {
         })
     }
 
-    fn of(n: u16, config: impl Fn(u16) -> Config) -> Small {
+    fn of(n: u32, config: impl Fn(u32) -> Config) -> Small {
         let nodes = (0..n).map(|i| fresh(config(i))).collect();
         let mut small = Small {
             nodes,
@@ -78,7 +78,7 @@ impl Small {
             match output {
                 Output::Send { to, message, .. } => {
                     self.inputs
-                        .push_back((usize::from(to.0), Input::Message { from, message }));
+                        .push_back((to.0 as usize, Input::Message { from, message }));
                 }
                 Output::Reply { call, reply, .. } => self.replies.push((call, reply)),
             }

@@ -180,7 +180,7 @@ fn is_default_ref(lowest_ref: &u64) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
     /// Its number, unique.
-    pub name: u16,
+    pub name: u32,
     /// What people call it, unique.
     pub label: String,
     /// Its site.
@@ -205,7 +205,7 @@ pub struct GroupConfig {
     /// Last segment, included.
     pub to: u32,
     /// Numbers of its members, 1 to 13.
-    pub members: Vec<u16>,
+    pub members: Vec<u32>,
 }
 
 /// [`Timing`], each field in milliseconds; absent fields take the default.
@@ -515,7 +515,7 @@ impl ClusterConfig {
             return Err("a cluster has 1 to 1,000 nodes and at most 1,000 sites".into());
         }
         let sites: BTreeSet<&str> = self.sites.iter().map(String::as_str).collect();
-        let names: BTreeSet<u16> = self.nodes.iter().map(|n| n.name).collect();
+        let names: BTreeSet<u32> = self.nodes.iter().map(|n| n.name).collect();
         let labels: BTreeSet<&str> = self.nodes.iter().map(|n| n.label.as_str()).collect();
         if sites.len() < self.sites.len() || sites.contains("") {
             return Err("every site has a name of its own".into());
@@ -665,7 +665,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn config() -> ServerConfig {
-        let node = |name: u16, site: &str| NodeConfig {
+        let node = |name: u32, site: &str| NodeConfig {
             name,
             label: format!("{site}-{name}"),
             site: site.into(),
@@ -699,7 +699,7 @@ pub(crate) mod tests {
         fn cluster(c: &mut ServerConfig) -> &mut ClusterConfig {
             c.cluster.as_mut().unwrap()
         }
-        fn group(from: u32, to: u32, members: &[u16]) -> GroupConfig {
+        fn group(from: u32, to: u32, members: &[u32]) -> GroupConfig {
             GroupConfig {
                 id: format!("{:032x}", from + 1),
                 from,

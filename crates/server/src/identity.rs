@@ -33,7 +33,7 @@ const FILE: &str = "identity.toml";
 struct Identity {
     version: u16,
     cluster: String,
-    node: u16,
+    node: u32,
     incarnation: String,
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 ///
 /// # Errors
 /// When no port is free.
-pub async fn cluster(n: u16, segment_bits: u8) -> std::io::Result<(ClusterConfig, Vec<Listeners>)> {
+pub async fn cluster(n: u32, segment_bits: u8) -> std::io::Result<(ClusterConfig, Vec<Listeners>)> {
     let (mut nodes, mut listeners) = (Vec::new(), Vec::new());
     for name in 1..=n {
         let ((peer, peer_at), (grpc, grpc_at)) = (free().await?, free().await?);

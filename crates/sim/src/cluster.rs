@@ -9,7 +9,7 @@ use fermata_protocol::base::{
 /// four members, four segments. Nothing may assume one group, or an odd one.
 pub fn smallest() -> Cluster {
     let sites = [0, 1, 2, 0, 1, 2, 0];
-    let groups: [(u128, (u32, u32), &[u16]); 2] =
+    let groups: [(u128, (u32, u32), &[u32]); 2] =
         [(1, (0, 1), &[1, 2, 3]), (2, (2, 3), &[4, 5, 6, 7])];
     build(2, &sites, &groups)
 }
@@ -18,7 +18,7 @@ pub fn smallest() -> Cluster {
 /// parts, of which three, or two, give it back after one failure.
 pub fn broad() -> Cluster {
     let sites = [0, 1, 2, 0, 1, 2, 0];
-    let groups: [(u128, (u32, u32), &[u16]); 2] =
+    let groups: [(u128, (u32, u32), &[u32]); 2] =
         [(1, (0, 1), &[1, 2, 3, 4, 5]), (2, (2, 3), &[4, 5, 6, 7])];
     build(2, &sites, &groups)
 }
@@ -31,9 +31,9 @@ pub fn seven() -> Cluster {
 
 /// One group of some replicas, one per site, and two segments: what schedules are told about, with
 /// one more node per site that has no seat, so that a coordinator need not be a replica.
-pub fn schedule(replicas: u16) -> Cluster {
-    let sites: Vec<u16> = (0..replicas + 3).map(|i| i % 3).collect();
-    let members: Vec<u16> = (1..=replicas).collect();
+pub fn schedule(replicas: u32) -> Cluster {
+    let sites: Vec<u16> = (0..replicas as u16 + 3).map(|i| i % 3).collect();
+    let members: Vec<u32> = (1..=replicas).collect();
     build(1, &sites, &[(1, (0, 1), &members)])
 }
 
@@ -44,19 +44,19 @@ pub fn paper() -> Cluster {
 
 /// Like [`paper`], with the ballot-0 primary at another site: seats are rotated.
 pub fn paper_led_by(site: u16) -> Cluster {
-    let members: Vec<u16> = (0..3).map(|i| 1 + (site + i) % 3).collect();
+    let members: Vec<u32> = (0..3).map(|i| 1 + (u32::from(site) + i) % 3).collect();
     build(0, &[0, 1, 2], &[(1, (0, 0), &members)])
 }
 
-fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u16])]) -> Cluster {
-    let site_of = |name: u16| SiteId(sites[usize::from(name) - 1]);
-    let nodes = (1..=sites.len() as u16).map(|name| NodeInfo {
+fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u32])]) -> Cluster {
+    let site_of = |name: u32| SiteId(sites[name as usize - 1]);
+    let nodes = (1..=sites.len() as u32).map(|name| NodeInfo {
         name: NodeName(name),
         label: format!("n{name}"),
         site: site_of(name),
     });
-    let group = |(id, (from, to), members): &(u128, (u32, u32), &[u16])| {
-        let seat = |name: &u16| Member {
+    let group = |(id, (from, to), members): &(u128, (u32, u32), &[u32])| {
+        let seat = |name: &u32| Member {
             name: NodeName(*name),
             site: site_of(*name),
             public_key: None,

@@ -30,7 +30,7 @@ pub const OPERATIONS: [&str; 7] = [
 
 /// A change: what it is called, the group's members before and after. Nodes 1 to 3 are at the sites
 /// 1 to 3, nodes 4 to 6 as well; node 1 leads.
-type Change = (&'static str, &'static [u16], &'static [u16]);
+type Change = (&'static str, &'static [u32], &'static [u32]);
 
 const CHANGES: [Change; 7] = [
     ("none", &[1, 2, 3], &[]),
@@ -83,7 +83,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(profile: &'static Profile, members: &[u16]) -> Bench {
+    fn new(profile: &'static Profile, members: &[u32]) -> Bench {
         let timing = Timing {
             usage: 0,
             ..Timing::default()
@@ -215,7 +215,7 @@ impl Bench {
 }
 
 /// The group's members shall be these.
-fn next(world: &mut World, names: &[u16]) {
+fn next(world: &mut World, names: &[u32]) {
     let names: Vec<NodeName> = names.iter().map(|name| NodeName(*name)).collect();
     let session = world.now;
     nemesis::next_members(world, 0, session, &names);

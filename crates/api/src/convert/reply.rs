@@ -265,7 +265,7 @@ fn clock_from(c: Option<v1::ClockStatus>) -> Result<ClockStatus, Refusal> {
         },
         bound: c.bound_us,
         violations: c.violations,
-        against: c.against.map(node_from).transpose()?,
+        against: c.against.map(NodeName),
     })
 }
 
@@ -375,24 +375,18 @@ fn entry_from(e: v1::QueueEntry, names: &mut Names) -> Result<QueueEntry, Refusa
     })
 }
 
-fn node_from(node: u32) -> Result<NodeName, Refusal> {
-    u16::try_from(node)
-        .map(NodeName)
-        .map_err(|_| bad("a node's number is below 65,536"))
-}
-
 fn inspection_from(i: v1::Inspection) -> Result<Inspection, Refusal> {
     let eventual = |e: v1::EventualTag| {
         Ok(EventualTag {
             applied: e.applied,
             clock: e.clock_us,
-            node: node_from(e.node)?,
+            node: NodeName(e.node),
             counter: e.counter,
         })
     };
     let tag = |tag: Option<v1::Tag>| tag.map_or(Ok(Tag::ZERO), tag_from);
     Ok(Inspection {
-        node: node_from(i.node)?,
+        node: NodeName(i.node),
         segment: SegmentId(i.segment),
         epoch: Epoch(i.epoch),
         tag: tag(i.tag)?,
@@ -404,31 +398,21 @@ fn inspection_from(i: v1::Inspection) -> Result<Inspection, Refusal> {
 }
 
 fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refusal> {
-    let log = |l: v1::LogStatus| {
-        Ok(LogStatus {
-            segment: l.segment.map(SegmentId),
-            epoch: Epoch(l.epoch),
-            primary: l.primary.map(node_from).transpose()?,
-            applied: l.applied,
-            commands: l.commands,
-            busy_keys: l.busy_keys,
-        })
+    let log = |l: v1::LogStatus| LogStatus {
+        segment: l.segment.map(SegmentId),
+        epoch: Epoch(l.epoch),
+        primary: l.primary.map(NodeName),
+        applied: l.applied,
+        commands: l.commands,
+        busy_keys: l.busy_keys,
     };
     Ok(NodeStatus {
-        node: node_from(s.node)?,
+        node: NodeName(s.node),
         label: s.label,
         site: names.add_site(&s.site),
         writable: s.writable,
-        alive: s
-            .alive
-            .into_iter()
-            .map(node_from)
-            .collect::<Result<_, _>>()?,
-        logs: s
-            .logs
-            .into_iter()
-            .map(log)
-            .collect::<Result<_, Refusal>>()?,
+        alive: s.alive.into_iter().map(NodeName).collect(),
+        logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
         clock: clock_from(s.clock.map(|clock| *clock))?,
         group_sizes: s

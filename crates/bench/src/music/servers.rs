@@ -353,7 +353,7 @@ fn site_name(at: usize) -> String {
 
 fn node(at: usize, peer: String, grpc: String, rest: String) -> NodeConfig {
     NodeConfig {
-        name: u16::try_from(at + 1).expect("there are three"),
+        name: u32::try_from(at + 1).expect("there are three"),
         label: label(at),
         site: site_name(at),
         peer,
@@ -405,7 +405,7 @@ async fn engine(
     // A node's session must be its own: the process, the moment and the node make it so.
     let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let seed = (moment.as_nanos() << 24) ^ (u128::from(std::process::id()) << 4) ^ at as u128;
-    let name = NodeName(number + 1);
+    let name = NodeName(u32::from(number) + 1);
     let mut told = fermata_engine::Settings::new(name, label(at), SiteId(number), seed);
     told.unverified.insert(UNVERIFIED.to_owned());
     let data = Arc::new(

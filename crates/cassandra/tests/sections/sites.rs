@@ -81,7 +81,7 @@ fn engine<L: LockStore, D: DataStore>(
     data: &Arc<D>,
     barriers: &Arc<Barriers>,
 ) -> Arc<dyn Service> {
-    let name = NodeName(site as u16 + 1);
+    let name = NodeName(site as u32 + 1);
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let seed = since.expect("after 1970").as_nanos() * 4 + site as u128;
     let mut settings = Settings::new(name, format!("n{site}"), SiteId(site as u16), seed);

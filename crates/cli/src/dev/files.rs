@@ -130,7 +130,7 @@ pub(super) fn write(
 
 fn cluster_config(plan: &Plan, nodes: &[PlannedNode]) -> ClusterConfig {
     // Numbers of nodes start at 1, as people count.
-    let number = |index: u16| index + 1;
+    let number = |index: u16| u32::from(index) + 1;
     let node = |node: &PlannedNode| NodeConfig {
         name: number(node.index),
         label: node.label.clone(),

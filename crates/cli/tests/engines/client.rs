@@ -15,7 +15,7 @@ impl Cluster {
     }
 
     /// So many nodes, with these bounds.
-    pub(crate) async fn with(nodes: u16, limits: LimitsConfig) -> Cluster {
+    pub(crate) async fn with(nodes: u32, limits: LimitsConfig) -> Cluster {
         Cluster(Nodes::start(nodes, limits).await)
     }
 

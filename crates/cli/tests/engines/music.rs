@@ -15,7 +15,7 @@ use fermata_server::config::LimitsConfig;
 pub(crate) struct Stage(Nodes);
 
 impl Stage {
-    pub(crate) async fn start(nodes: u16) -> Stage {
+    pub(crate) async fn start(nodes: u32) -> Stage {
         Stage(Nodes::start(nodes, LimitsConfig::default()).await)
     }
 

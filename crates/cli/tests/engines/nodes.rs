@@ -98,14 +98,14 @@ pub(crate) fn engine(kind: EngineKind) -> EngineConfig {
 impl Nodes {
     /// Starts nodes, the first one before the others: a table that one node has just created may
     /// not serve another one yet. All serve when this returns.
-    pub(crate) async fn start(nodes: u16, limits: LimitsConfig) -> Nodes {
+    pub(crate) async fn start(nodes: u32, limits: LimitsConfig) -> Nodes {
         static TURNS: [Mutex<()>; 2] = [const { Mutex::const_new(()) }; 2];
         let (first, turn) = tokio::select! {
             turn = TURNS[0].lock() => (2, turn),
             turn = TURNS[1].lock() => (32, turn),
         };
         let engine = engine(KIND.get());
-        let node = |name: u16| NodeConfig {
+        let node = |name: u32| NodeConfig {
             name,
             label: format!("n{name}"),
             site: format!("s{name}"),
@@ -122,7 +122,7 @@ impl Nodes {
             groups: vec![],
         };
         let folder = tempfile::tempdir().expect("a directory");
-        let config = |name: u16| ServerConfig {
+        let config = |name: u32| ServerConfig {
             limits: limits.clone(),
             engine: engine.clone(),
             ..ServerConfig::new(format!("n{name}"), PathBuf::new(), cluster.clone())

@@ -19,10 +19,10 @@ impl Cluster {
     }
 
     /// So many nodes, with these bounds.
-    pub(crate) async fn with(n: u16, limits: LimitsConfig) -> Cluster {
+    pub(crate) async fn with(n: u32, limits: LimitsConfig) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let (cluster, listeners) = local::cluster(n, 3).await.expect("free ports");
-        let config = |name: u16| {
+        let config = |name: u32| {
             let node = format!("n{name}");
             let data_dir = dir.path().join(&node);
             ServerConfig {

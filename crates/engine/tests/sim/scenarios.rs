@@ -61,7 +61,7 @@ pub(crate) fn cluster(under: Under, world: &Arc<World>) -> Arc<Cluster> {
         match under {
             Under::Ours(planted) => {
                 let seed = (u128::from(incarnation) << 64) | (0xfe00 + node as u128);
-                let name = NodeName(node as u16 + 1);
+                let name = NodeName(node as u32 + 1);
                 let site = SiteId(node as u16);
                 let mut settings = Settings::new(name, format!("n{node}"), site, seed);
                 let clock = Arc::clone(&at);

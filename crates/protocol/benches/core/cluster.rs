@@ -55,9 +55,9 @@ pub(crate) struct ThreeNodes {
 impl ThreeNodes {
     /// A cluster of 2^`bits` segments that has elected its primaries.
     pub(crate) fn new(bits: u8) -> ThreeNodes {
-        let node = |i| fresh(config(i, NODES as u16, bits));
+        let node = |i| fresh(config(i, NODES as u32, bits));
         let mut cluster = ThreeNodes {
-            nodes: (0..NODES as u16).map(node).collect(),
+            nodes: (0..NODES as u32).map(node).collect(),
             inputs: VecDeque::new(),
             answers: VecDeque::new(),
             now: 0,
@@ -168,7 +168,7 @@ impl ThreeNodes {
                 Output::Send { to, message, .. } => {
                     self.work.messages += u64::from(to != from.name);
                     self.inputs
-                        .push_back((usize::from(to.0), Input::Message { from, message }));
+                        .push_back(((to.0) as usize, Input::Message { from, message }));
                 }
                 Output::Reply { call, reply, .. } => {
                     self.answers.push_back(Answer::Reply(call, reply));

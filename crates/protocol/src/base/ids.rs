@@ -12,9 +12,9 @@ macro_rules! id {
 }
 
 id!(
-    /// The number of a node in the cluster file. It names a role that a new incarnation may take
-    /// over; only [`NodeId`] names a durable memory.
-    NodeName(u16)
+    /// The number of a node. The registry gives it to one incarnation, once: a lost disk comes back
+    /// under another name.
+    NodeName(u32)
 );
 id!(
     /// 128 random bits drawn when a data directory is created and stored in it. A directory that is
@@ -63,9 +63,9 @@ id!(
 /// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId {
-    /// The role in the cluster file.
+    /// What the cluster calls it.
     pub name: NodeName,
-    /// The memory that plays it.
+    /// Which memory that is.
     pub incarnation: Incarnation,
 }
 

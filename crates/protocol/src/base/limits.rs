@@ -260,7 +260,7 @@ mod tests {
         let keys = vec![key(limits); limits.section_keys];
         let clean = keys.iter().map(|k| (k.clone(), Some(TAG))).collect();
         let origin = Origin {
-            node: NodeName(u16::MAX),
+            node: NodeName(u32::MAX),
             site: SiteId(u16::MAX),
             since: u64::MAX,
             lease: u64::MAX,
@@ -396,7 +396,7 @@ mod tests {
     /// Bytes of the frame that carries it alone, and of memory that it takes.
     fn framed(message: Message) -> (usize, usize) {
         let incarnation = Incarnation(u128::MAX);
-        let name = NodeName(u16::MAX);
+        let name = NodeName(u32::MAX);
         let from = NodeId { name, incarnation };
         let envelope = Envelope {
             from,

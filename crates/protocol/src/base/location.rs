@@ -231,8 +231,8 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn view(epoch: u64, names: &[u16]) -> View {
-        let member = |name: &u16| Member {
+    fn view(epoch: u64, names: &[u32]) -> View {
+        let member = |name: &u32| Member {
             name: NodeName(*name),
             site: SiteId(0),
             public_key: None,
@@ -310,10 +310,10 @@ mod tests {
         assert!(refused(&at, view(3, &[1, 2, 4])), "an epoch left out");
         assert!(refused(&at, view(2, &[1, 2])), "too few");
         assert!(refused(&at, view(2, &[1, 2, 2])), "one node twice");
-        let many: Vec<u16> = (0..14).collect();
+        let many: Vec<u32> = (0..14).collect();
         assert!(refused(&at, view(2, &many)), "too many");
         for epoch in [2, 3] {
-            at.succeed(view(epoch, &[1, 2, epoch as u16 + 2]));
+            at.succeed(view(epoch, &[1, 2, epoch as u32 + 2]));
             assert!(refused(&at, view(epoch + 1, &[1, 2, 3])), "not started");
             at.start(Epoch(epoch), &[4, 5].map(SegmentId));
         }

@@ -16,7 +16,7 @@ pub struct SectionId(pub u64);
 
 /// A node as the driver can reach it: an index into the driver's own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Endpoint(pub u16);
+pub struct Endpoint(pub u32);
 
 /// What became of a transmission whose connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -285,8 +285,8 @@ pub fn store_of(record: &[u8]) -> Option<StoreId> {
 
 /// Which eventual puts were taken from `node`.
 pub fn taken(node: NodeName) -> Bytes {
-    let [a, b] = node.0.to_be_bytes();
-    Bytes::copy_from_slice(&[b'p', a, b])
+    let [a, b, c, d] = node.0.to_be_bytes();
+    Bytes::copy_from_slice(&[b'p', a, b, c, d])
 }
 
 /// The key that a register record belongs to.

@@ -20,10 +20,10 @@ pub(crate) fn at(monotonic: u64) -> Now {
     }
 }
 
-fn cluster(n: u16, bits: u8) -> Cluster {
+fn cluster(n: u32, bits: u8) -> Cluster {
     let member = |i| Member {
         name: NodeName(i),
-        site: SiteId(i),
+        site: SiteId(i as u16),
         public_key: None,
     };
     let view = View {
@@ -34,7 +34,7 @@ fn cluster(n: u16, bits: u8) -> Cluster {
     let node = |i| NodeInfo {
         name: NodeName(i),
         label: format!("n{i}"),
-        site: SiteId(i),
+        site: SiteId(i as u16),
     };
     Cluster {
         id: ClusterId(7),
@@ -52,7 +52,7 @@ fn cluster(n: u16, bits: u8) -> Cluster {
 }
 
 /// How node `i` of `n` is configured, in a ring of 2^`bits` segments.
-pub(crate) fn config(i: u16, n: u16, bits: u8) -> Config {
+pub(crate) fn config(i: u32, n: u32, bits: u8) -> Config {
     Config {
         name: NodeName(i),
         cluster: cluster(n, bits),

@@ -199,7 +199,7 @@ pub(crate) fn small() -> Limits {
 impl World {
     pub(crate) fn new(n: usize, seed: u64, planted: Planted) -> World {
         let member = |i: usize| Member {
-            name: NodeName(10 + i as u16),
+            name: NodeName(10 + i as u32),
             site: SiteId(i as u16),
             public_key: None,
         };

@@ -81,7 +81,7 @@ fn dying_write(world: &mut World, writer: u128, nodes: &[usize]) {
         (0..world.nodes.len()).for_each(|i| world.flush(i));
     }
     for node in nodes {
-        assert!(world.deliver_one(|l| is_store(l) && l.to == NodeName(*node as u16)));
+        assert!(world.deliver_one(|l| is_store(l) && l.to == NodeName(*node as u32)));
         world.flush(*node);
     }
     world.replace_caller(0);
@@ -149,9 +149,9 @@ fn a_reader_beside_a_stream_of_writes_collects_once() {
             }
         }
         assert!(matches!(w.outcome(write, 1), Some(OpEnd::Stored { .. })));
-        let node = NodeName(node as u16);
+        let node = NodeName(node as u32);
         if w.deliver_one(|l| l.from == reader && l.to == node) {
-            w.flush(usize::from(node.0));
+            w.flush(node.0 as usize);
             assert!(w.deliver_one(|l| l.from == node && l.to == reader));
         }
         w.advance(w.timing.retry / 8);
@@ -594,10 +594,10 @@ fn read_of_what_a_sweep_passed_over(planted: Planted) -> [Option<Bytes>; 3] {
     dying_write(&mut w, 60, &[0, 3]);
     let reader = NodeName(101);
     let id = w.start(1, read());
-    let answers = |w: &mut World, node: u16| {
+    let answers = |w: &mut World, node: u32| {
         let node = NodeName(node);
         assert!(w.deliver_one(|l| l.from == reader && l.to == node));
-        w.flush(usize::from(node.0));
+        w.flush(node.0 as usize);
         assert!(w.deliver_one(|l| l.from == node && l.to == reader));
     };
     answers(&mut w, 0);

@@ -88,7 +88,7 @@ struct State {
 }
 
 fn client_name(c: usize) -> NodeName {
-    NodeName(100 + c as u16)
+    NodeName(100 + c as u32)
 }
 
 impl Rules {
@@ -119,7 +119,7 @@ impl Rules {
 
     fn first(&self) -> Result<State, String> {
         let member = |i: usize| Member {
-            replica: Replica::recover(NodeName(i as u16), 0, &Disk::default()),
+            replica: Replica::recover(NodeName(i as u32), 0, &Disk::default()),
             disk: Disk::default(),
         };
         let client = |c: usize| Client {
@@ -228,7 +228,7 @@ impl Rules {
                     _ => None,
                 };
             }
-            let to = usize::from(to.0);
+            let to = to.0 as usize;
             if !client.asks[to].contains(&(call, ask.clone())) {
                 client.asks[to].push((call, ask));
             }
@@ -304,7 +304,7 @@ impl Rules {
                 client.seen = client.seen.max(highest);
             }
         }
-        let from = NodeName(i as u16);
+        let from = NodeName(i as u32);
         let ((), fx) = self.step(client.clock, &Disk::default(), |cx| {
             client.caller.on_answer(from, call, STORE, answer, cx);
         });
@@ -413,7 +413,7 @@ impl Rules {
                 let mut next = state.clone();
                 next.crashed = true;
                 let disk = &state.members[i].disk;
-                next.members[i].replica = Replica::recover(NodeName(i as u16), 0, disk);
+                next.members[i].replica = Replica::recover(NodeName(i as u32), 0, disk);
                 out.push(next);
             }
         }

@@ -102,7 +102,7 @@ impl Run {
             return true;
         };
         let place = self.world.place_in(Epoch(before), 0);
-        let nodes = place.view.nodes().map(|name| usize::from(name.0));
+        let nodes = place.view.nodes().map(|name| name.0 as usize);
         let sealed = nodes.filter(|i| self.world.is_sealed_in(Epoch(before), *i));
         sealed.count() >= place.view.majority()
     }
@@ -158,7 +158,7 @@ impl Run {
         }
         let before = Epoch(epoch.0 - 1);
         let i = self.world.rng.below(NODES as u64) as usize;
-        let name = NodeName(i as u16);
+        let name = NodeName(i as u32);
         let is_in = |world: &World, epoch| world.view_in(epoch).seat_of(name).is_some();
         if is_in(&self.world, before) && self.world.created[before.0 as usize - 1].contains(&i) {
             self.world.seal_in(before, i, epoch);

@@ -839,7 +839,7 @@ fn only_the_silent_are_asked_again() {
     w.reach(0, &[2]);
     w.bag.clear();
     w.advance(w.timing.retry);
-    let mut asked: Vec<u16> = w.bag.iter().map(|l| l.to.0).collect();
+    let mut asked: Vec<u32> = w.bag.iter().map(|l| l.to.0).collect();
     asked.sort_unstable();
     assert_eq!(asked, [0, 1]);
 }

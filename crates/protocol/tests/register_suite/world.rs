@@ -289,7 +289,7 @@ pub(crate) fn view(n: usize) -> View {
 /// A view of these nodes.
 pub(crate) fn view_of(epoch: Epoch, nodes: impl IntoIterator<Item = usize>) -> View {
     let member = |i| Member {
-        name: NodeName(i as u16),
+        name: NodeName(i as u32),
         site: SiteId(0),
         public_key: None,
     };
@@ -307,13 +307,13 @@ pub(crate) fn store_of(epoch: Epoch) -> StoreId {
 
 /// Callers have names of their own, so that every message goes through the bag.
 fn caller_name(i: usize) -> NodeName {
-    NodeName(100 + i as u16)
+    NodeName(100 + i as u32)
 }
 
 impl World {
     pub(crate) fn new(n: usize, callers: usize, seed: u64, planted: Planted) -> World {
         let node = |i: usize| Node {
-            replica: Replica::recover(NodeName(i as u16), seed ^ i as u64, &Disk::default()),
+            replica: Replica::recover(NodeName(i as u32), seed ^ i as u64, &Disk::default()),
             disk: Disk::default(),
             held: Vec::new(),
             applied: 0,
@@ -462,7 +462,7 @@ impl World {
             {
                 self.tags.entry(tag.writer).or_default().insert(*tag);
             }
-            match self.nodes.get_mut(usize::from(from.0)) {
+            match self.nodes.get_mut(from.0 as usize) {
                 Some(node) if when == When::Durable => node.held.push((to, message)),
                 _ => self.bag.push(Letter { from, to, message }),
             }
@@ -476,7 +476,7 @@ impl World {
     }
 
     fn deliver_to_caller(&mut self, from: NodeName, to: NodeName, message: Message) {
-        let caller = usize::from(to.0 - 100);
+        let caller = (to.0 - 100) as usize;
         let Message::Answer {
             call,
             store,
@@ -503,7 +503,7 @@ impl World {
             self.deliver_to_caller(from, to, message);
             return;
         }
-        let i = usize::from(to.0);
+        let i = to.0 as usize;
         let buries = matches!(
             &message,
             Message::Ask {
@@ -590,7 +590,7 @@ impl World {
             }
         }
         self.nodes[i].disk.append(std::mem::take(&mut fx.writes));
-        self.release(NodeName(i as u16), fx);
+        self.release(NodeName(i as u32), fx);
     }
 
     /// Asks one replica directly; its answer once it is durable, if it gives one.
@@ -622,7 +622,7 @@ impl World {
     }
 
     fn question(&mut self, i: usize, message: Message) -> Option<Answer> {
-        let (from, to) = (NodeName(99), NodeName(i as u16));
+        let (from, to) = (NodeName(99), NodeName(i as u32));
         self.deliver(Letter { from, to, message });
         self.flush(i);
         let at = self.bag.iter().position(|l| l.to == from && l.from == to)?;
@@ -642,7 +642,7 @@ impl World {
             key: key.clone(),
             ask,
         };
-        let (from, to) = (NodeName(99), NodeName(i as u16));
+        let (from, to) = (NodeName(99), NodeName(i as u32));
         self.deliver(Letter { from, to, message });
     }
 
@@ -653,7 +653,7 @@ impl World {
 
     /// As [`World::tell`], about the whole store of an epoch.
     pub(crate) fn tell_in(&mut self, epoch: Epoch, i: usize, ask: StoreAsk) {
-        let (from, to) = (NodeName(99), NodeName(i as u16));
+        let (from, to) = (NodeName(99), NodeName(i as u32));
         let (call, store) = (7, store_of(epoch));
         let message = Message::AskStore { call, store, ask };
         self.deliver(Letter { from, to, message });
@@ -665,7 +665,7 @@ impl World {
         let heard = std::mem::take(&mut self.heard);
         let answer = |letter: Letter| match letter.message {
             Message::Answer { call, answer, .. } => Some((
-                usize::from(letter.from.0),
+                letter.from.0 as usize,
                 self.asked.get(&call)?.clone(),
                 answer,
             )),
@@ -714,7 +714,7 @@ impl World {
         i: usize,
         key: &KeyId,
     ) -> Option<fermata_protocol::request::Inspection> {
-        let name = NodeName(i as u16);
+        let name = NodeName(i as u32);
         let mut replica = Replica::recover(name, 0, &self.nodes[i].disk);
         let ((), fx) = self.step(Who::Node(i), STORE, |_, applied, cx| {
             let ask = Ask::Inspect;
@@ -774,7 +774,7 @@ impl World {
                 self.spread.insert((fragment.bytes.clone(), *tag));
             }
             self.bag.push(Letter {
-                from: NodeName(i as u16),
+                from: NodeName(i as u32),
                 to,
                 message,
             });
@@ -792,7 +792,7 @@ impl World {
             .retain(|key| node.disk.live.contains_key(key));
         node.held.clear();
         node.seen = node.flushed.clone();
-        node.replica = Replica::recover(NodeName(i as u16), self.seed, &node.disk);
+        node.replica = Replica::recover(NodeName(i as u32), self.seed, &node.disk);
         let keys: Vec<KeyId> = node.seen.keys().cloned().collect();
         for key in keys {
             self.check_monotone(i, key);
@@ -868,7 +868,7 @@ impl World {
         let (name, count) = (caller_name(caller), self.bag.len());
         let mut budget = 4 * count + 8;
         for i in nodes {
-            let node = NodeName(*i as u16);
+            let node = NodeName(*i as u32);
             while budget > 0 && self.deliver_one(|l| l.from == name && l.to == node) {
                 budget -= 1;
                 self.flush(*i);
@@ -894,7 +894,7 @@ impl World {
 
     /// As [`World::settle`], while these nodes hear and say nothing.
     pub(crate) fn settle_without(&mut self, silent: &[usize]) {
-        let silent: Vec<NodeName> = silent.iter().map(|i| NodeName(*i as u16)).collect();
+        let silent: Vec<NodeName> = silent.iter().map(|i| NodeName(*i as u32)).collect();
         let is_silent = |name: NodeName| silent.contains(&name);
         self.bag.retain(|l| !is_silent(l.from) && !is_silent(l.to));
         for _ in 0..10_000 {

@@ -121,7 +121,7 @@ pub(super) enum Standing {
 pub(super) struct Locks {
     pub(super) store: Arc<MusicStore>,
     pub(super) forward: Forward,
-    me: u16,
+    me: u32,
     kept: Mutex<HashMap<(Bytes, u64), Arc<Lock>>>,
     /// Names without a table, and since when that is known.
     pub(super) free: Mutex<HashMap<String, (Instant, Name)>>,
@@ -129,8 +129,7 @@ pub(super) struct Locks {
 
 impl Locks {
     pub(super) fn new(store: Arc<MusicStore>) -> Locks {
-        // The porter's node is a `u16` in a wider field.
-        let me = u16::try_from(store.porter.info.node).unwrap_or(u16::MAX);
+        let me = store.porter.info.node;
         Locks {
             store,
             forward: Forward::new(),
@@ -140,7 +139,7 @@ impl Locks {
         }
     }
 
-    pub(super) fn me(&self) -> u16 {
+    pub(super) fn me(&self) -> u32 {
         self.me
     }
 
@@ -502,7 +501,7 @@ impl Locks {
     }
 
     /// The address of another node's REST face.
-    pub(super) fn address(&self, node: u16) -> Option<&str> {
+    pub(super) fn address(&self, node: u32) -> Option<&str> {
         let nodes = &self.store.porter.info.nodes;
         let found = nodes.iter().find(|n| n.node == u32::from(node));
         found

@@ -24,9 +24,9 @@ const FREE_KNOWN: Duration = Duration::from_secs(2);
 /// Such names.
 const FREE_MAX: usize = 1_024;
 /// Sessions of locks begin so.
-pub(super) const PLAIN: u128 = 0x4d55;
+pub(super) const PLAIN: u128 = 0x55;
 /// Sessions of promotions begin so.
-pub(super) const PROMOTED: u128 = 0x4d50;
+pub(super) const PROMOTED: u128 = 0x50;
 
 /// A lock's name, in a keyspace that there is.
 #[derive(Clone, Debug)]
@@ -96,20 +96,20 @@ pub(super) fn unit_key(name: &TableName, table: &Table, value: &Value) -> Vec<u8
     [&rows_prefix(name, table)[..], shown(value).as_bytes()].concat()
 }
 
-pub(super) fn session_of(kind: u128, node: u16, random: u128, payload: u64) -> SessionId {
-    let random = (random >> 64) as u32;
-    SessionId(kind << 112 | u128::from(node) << 96 | u128::from(random) << 64 | u128::from(payload))
+pub(super) fn session_of(kind: u128, node: u32, random: u128, payload: u64) -> SessionId {
+    let random = (random >> 64) & 0xff_ffff;
+    SessionId(kind << 120 | u128::from(node) << 88 | random << 64 | u128::from(payload))
 }
 
 /// The home that a session names, if it is a lock's.
-pub(super) fn home_of(session: SessionId) -> Option<u16> {
-    let kind = session.0 >> 112;
-    (kind == PLAIN || kind == PROMOTED).then_some((session.0 >> 96) as u16)
+pub(super) fn home_of(session: SessionId) -> Option<u32> {
+    let kind = session.0 >> 120;
+    (kind == PLAIN || kind == PROMOTED).then_some((session.0 >> 88) as u32)
 }
 
 /// Whether a session is of the promotion of lock `number`, or, with none, of any.
 pub(super) fn promotes(session: SessionId, number: Option<u64>) -> bool {
-    session.0 >> 112 == PROMOTED && number.is_none_or(|number| session.0 as u64 == number)
+    session.0 >> 120 == PROMOTED && number.is_none_or(|number| session.0 as u64 == number)
 }
 
 /// The number that a queue's entry has in its lock's id.
@@ -224,8 +224,8 @@ mod tests {
         let plain = session_of(PLAIN, 7, u128::MAX, 9);
         assert_eq!(home_of(plain), Some(7));
         assert!(!promotes(plain, None));
-        let promoted = session_of(PROMOTED, 65_535, 1 << 64, 12);
-        assert_eq!(home_of(promoted), Some(65_535));
+        let promoted = session_of(PROMOTED, u32::MAX, 1 << 64, 12);
+        assert_eq!(home_of(promoted), Some(u32::MAX));
         assert!(promotes(promoted, Some(12)) && !promotes(promoted, Some(13)));
         for lock in [plain, promoted] {
             let clients = SessionId::drawn(lock.0);

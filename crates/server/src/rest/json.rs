@@ -364,7 +364,7 @@ fn session_out(session: SessionId) -> String {
 /// One replica's cells of a key.
 #[derive(Debug, Serialize)]
 pub(super) struct Cells {
-    node: u16,
+    node: u32,
     segment: u32,
     epoch: u64,
     tag: TagOut,
@@ -510,7 +510,7 @@ pub(super) struct Keyspaces {
 /// One node's state and the cluster as it was told of it.
 #[derive(Debug, Serialize)]
 pub(super) struct Status {
-    node: u16,
+    node: u32,
     label: String,
     site: String,
     version: &'static str,
@@ -520,7 +520,7 @@ pub(super) struct Status {
     healthy: bool,
     writable: bool,
     clock: ClockOut,
-    alive: Vec<u16>,
+    alive: Vec<u32>,
     requests: u64,
     cluster: String,
     sites: Vec<String>,
@@ -543,7 +543,7 @@ struct ClockOut {
     detail: &'static str,
     bound_us: Option<u64>,
     violations: u64,
-    against: Option<u16>,
+    against: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -552,7 +552,7 @@ struct GroupOut {
     from: u32,
     to: u32,
     epoch: u64,
-    members: Vec<u16>,
+    members: Vec<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -569,7 +569,7 @@ struct Log {
     /// Absent for the group's own log.
     segment: Option<u32>,
     epoch: u64,
-    primary: Option<u16>,
+    primary: Option<u32>,
     applied: u64,
     commands: u64,
     busy_keys: u64,

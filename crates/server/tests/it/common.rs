@@ -53,12 +53,12 @@ pub(crate) async fn healthy(address: &str) -> FermataClient<Channel> {
 
 impl TestCluster {
     /// Starts `n` nodes, each a site of its own.
-    pub(crate) async fn start(n: u16) -> TestCluster {
+    pub(crate) async fn start(n: u32) -> TestCluster {
         TestCluster::start_with(n, Choice::default()).await
     }
 
     /// The same, with a choice.
-    pub(crate) async fn start_with(n: u16, choice: Choice) -> TestCluster {
+    pub(crate) async fn start_with(n: u32, choice: Choice) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let (mut cluster, mut listeners) = local::cluster(n, 3).await.unwrap();
         if choice.one_port {
@@ -71,13 +71,13 @@ impl TestCluster {
             bound_us: Some(0),
             ..ClockConfig::default()
         };
-        let config = |name: u16| {
+        let config = |name: u32| {
             let node = format!("n{name}");
             let data_dir = dir.path().join(&node);
-            let clock = choice.clocks.get(usize::from(name) - 1);
+            let clock = choice.clocks.get((name) as usize - 1);
             let mut cluster = cluster.clone();
             for (to, other) in cluster.nodes.iter_mut().enumerate() {
-                let way = (usize::from(name) - 1, to);
+                let way = (name as usize - 1, to);
                 if let Some(address) = choice.through.get(&way) {
                     other.peer.clone_from(address);
                 }

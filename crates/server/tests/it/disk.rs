@@ -32,7 +32,7 @@ fn medium(disk: Arc<dyn Disk>) -> Medium {
 }
 
 /// A cluster whose nodes at `disks` keep their stores there.
-async fn start_over(n: u16, disks: Vec<Arc<dyn Disk>>) -> TestCluster {
+async fn start_over(n: u32, disks: Vec<Arc<dyn Disk>>) -> TestCluster {
     let media: HashMap<usize, Medium> = disks.into_iter().map(medium).enumerate().collect();
     // What cannot be done is given up soon, and a repair begins soon.
     let timing = TimingConfig {

@@ -22,7 +22,7 @@ use tokio_stream::StreamExt;
 pub(crate) struct Stage(TestCluster);
 
 impl Stage {
-    pub(crate) async fn start(nodes: u16) -> Stage {
+    pub(crate) async fn start(nodes: u32) -> Stage {
         Stage::with(nodes, Choice::default()).await
     }
 
@@ -39,9 +39,9 @@ impl Stage {
         Stage::with(1, choice).await
     }
 
-    async fn with(nodes: u16, choice: Choice) -> Stage {
+    async fn with(nodes: u32, choice: Choice) -> Stage {
         let cluster = TestCluster::start_with(nodes, choice).await;
-        for at in 0..usize::from(nodes) {
+        for at in 0..nodes as usize {
             cluster.client(at).await;
         }
         Stage(cluster)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-fn peer(name: u16) -> NodeId {
+fn peer(name: u32) -> NodeId {
     NodeId {
         name: NodeName(name),
         incarnation: Incarnation(0xabc),
@@ -20,7 +20,7 @@ fn peer(name: u16) -> NodeId {
 }
 
 /// A greeting, field by field as `docs/formats/wire.md` has them.
-fn greeting(version: u16, cluster: u128, from: NodeId, to: u16) -> Vec<u8> {
+fn greeting(version: u16, cluster: u128, from: NodeId, to: u32) -> Vec<u8> {
     let fields = (
         *b"FERMATA\n",
         version,

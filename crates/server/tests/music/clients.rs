@@ -160,12 +160,12 @@ pub(crate) fn keyspace() -> Value {
     })
 }
 
-pub(crate) async fn start(n: u16) -> (Stage, Vec<Music>) {
+pub(crate) async fn start(n: u32) -> (Stage, Vec<Music>) {
     start_on(Stage::start(n).await, n)
 }
 
-pub(crate) fn start_on(stage: Stage, n: u16) -> (Stage, Vec<Music>) {
-    let nodes = (0..usize::from(n)).map(|at| Music::new(stage.rest(at)));
+pub(crate) fn start_on(stage: Stage, n: u32) -> (Stage, Vec<Music>) {
+    let nodes = (0..n as usize).map(|at| Music::new(stage.rest(at)));
     let nodes = nodes.collect();
     (stage, nodes)
 }

@@ -633,7 +633,7 @@ fn propose_view(world: &mut World, group: usize, session: u64, mut view: View, p
     view.epoch = view.epoch.next();
     let epoch = view.epoch.0;
     world.note(|| {
-        let names: Vec<u16> = view.nodes().map(|name| name.0).collect();
+        let names: Vec<u32> = view.nodes().map(|name| name.0).collect();
         let id = view.group.0;
         format!("! epoch {epoch} with {names:?} is proposed to group {id}")
     });

@@ -16,7 +16,7 @@ fn members() -> Vec<NodeName> {
 }
 
 /// A coded register, and clocks at all nodes of which those of `wrong` are off.
-fn register(stage: &mut Stage, wrong: &[(u16, i64)]) -> KeyId {
+fn register(stage: &mut Stage, wrong: &[(u32, i64)]) -> KeyId {
     let key = stage.coded(
         5,
         StoragePolicy::Coded(Terms {
@@ -36,7 +36,7 @@ fn register(stage: &mut Stage, wrong: &[(u16, i64)]) -> KeyId {
 }
 
 /// What a node makes of its clock.
-pub(super) fn state(stage: &Stage, name: u16) -> Option<ClockState> {
+pub(super) fn state(stage: &Stage, name: u32) -> Option<ClockState> {
     let node = stage.world.machines[&NodeName(name)].node();
     node.map(|node| node.clock().state)
 }

@@ -15,7 +15,7 @@ use fermata_protocol::register::{Answer, Content, Message as Register};
 use fermata_protocol::request::{ClockState, Code};
 use fermata_protocol::wire::record;
 
-const MEMBERS: u16 = 5;
+const MEMBERS: u32 = 5;
 
 pub(super) fn terms(delta: u8) -> Terms {
     Terms {
@@ -25,14 +25,14 @@ pub(super) fn terms(delta: u8) -> Terms {
     }
 }
 
-pub(super) fn members(numbers: &[u16]) -> Vec<NodeName> {
+pub(super) fn members(numbers: &[u32]) -> Vec<NodeName> {
     numbers.iter().copied().map(NodeName).collect()
 }
 
 /// A write whose parts reach `at` alone, and whose coordinator, node `by`, dies with it.
-pub(super) fn dead_write(stage: &mut Stage, by: u16, key: &KeyId, text: &str, at: &[u16]) {
+pub(super) fn dead_write(stage: &mut Stage, by: u32, key: &KeyId, text: &str, at: &[u32]) {
     let client = stage.client(&[by]);
-    let missed: Vec<u16> = (1..=MEMBERS).filter(|m| !at.contains(m)).collect();
+    let missed: Vec<u32> = (1..=MEMBERS).filter(|m| !at.contains(m)).collect();
     let lost = stage.lose(parts_of(text, &members(&missed)));
     stage.begin_write(client, key, text);
     stage.pass(400);

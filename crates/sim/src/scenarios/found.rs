@@ -25,7 +25,7 @@ fn everybody_but(name: NodeName) -> Vec<NodeName> {
 }
 
 /// Gets again and again, at times without C's answers to the client's coordinator.
-fn get_often(stage: &mut Stage, client: ClientId, section: SectionIx, coordinator: u16) {
+fn get_often(stage: &mut Stage, client: ClientId, section: SectionIx, coordinator: u32) {
     let without_c = stage.hold(answers(C, NodeName(coordinator)));
     stage.get(client, section);
     stage.release(without_c);
@@ -39,7 +39,7 @@ fn get_often(stage: &mut Stage, client: ClientId, section: SectionIx, coordinato
 /// coordinator that it is named with, and leaves.
 fn reads_while_another_leads(
     stage: &mut Stage,
-    (reader, coordinator): (ClientId, u16),
+    (reader, coordinator): (ClientId, u32),
     enters: impl FnOnce(&mut Stage) -> Option<SectionIx>,
 ) {
     stage.world.stop(A, true);

@@ -11,11 +11,11 @@ use crate::history::OpId;
 use crate::network::{ClientId, RuleId};
 use fermata_protocol::base::{KeyId, NodeName, StoragePolicy};
 
-const ALL: [u16; 5] = [1, 2, 3, 4, 5];
+const ALL: [u32; 5] = [1, 2, 3, 4, 5];
 
 /// A register of which "v1" is at all members, and "d", which has died, at these, where nothing
 /// more is taken: nobody was told that "v1" is final.
-fn full(stage: &mut Stage, first: ClientId, key: &KeyId, at: &[u16]) {
+fn full(stage: &mut Stage, first: ClientId, key: &KeyId, at: &[u32]) {
     let untold = stage.lose(final_to(&members(&ALL)));
     stage.write(first, key, "v1");
     dead_write(stage, 6, key, "d", at);
@@ -29,8 +29,8 @@ fn register(stage: &mut Stage) -> KeyId {
 
 /// Node 7 writes "v3", finds the key full at one member, and sweeps without 3: of "d" it finds two
 /// parts, and carries "v1" on. What it loses until it is let go of.
-fn begin_sweep(stage: &mut Stage, writer: ClientId, key: &KeyId, full: u16) -> (OpId, [RuleId; 2]) {
-    let others: Vec<u16> = ALL.into_iter().filter(|m| *m != full).collect();
+fn begin_sweep(stage: &mut Stage, writer: ClientId, key: &KeyId, full: u32) -> (OpId, [RuleId; 2]) {
+    let others: Vec<u32> = ALL.into_iter().filter(|m| *m != full).collect();
     let not_stored = stage.lose(parts_of("v3", &members(&others)));
     let without_3 = stage.lose(reads_by(NodeName(7), &members(&[3])));
     let write = stage.begin_write(writer, key, "v3");

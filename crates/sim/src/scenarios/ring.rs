@@ -335,7 +335,7 @@ pub(super) fn coded_sizes(stage: &mut Stage) {
     let [h1, h2] = stage.clients([6, 7]);
     stage.lose(parts_of("r1", &[A]));
     stage.write(h1, &key, "r1");
-    let views: [(u16, &[u16], &str); 3] = [
+    let views: [(u32, &[u32], &str); 3] = [
         (5, &[1, 2, 3, 6, 7, 8], "r2"),
         (8, &[1, 2, 3, 4, 5, 6, 7], "r3"),
         (2, &[1, 4, 5, 6, 8], "r4"),

@@ -145,12 +145,12 @@ impl Stage {
 
     /// Begins again with one group of `members`, nodes 1 to `members`, and three nodes behind them
     /// without a seat, and with a keyspace of registers: one of its keys.
-    pub fn coded(&mut self, members: u16, storage: StoragePolicy) -> KeyId {
+    pub fn coded(&mut self, members: u32, storage: StoragePolicy) -> KeyId {
         self.keyspace(members, Purpose::Registers, storage)
     }
 
     /// The same with a keyspace of either purpose.
-    pub fn keyspace(&mut self, members: u16, purpose: Purpose, storage: StoragePolicy) -> KeyId {
+    pub fn keyspace(&mut self, members: u32, purpose: Purpose, storage: StoragePolicy) -> KeyId {
         self.furnished(members, purpose, storage, 3_600_000_000)
     }
 
@@ -161,7 +161,7 @@ impl Stage {
 
     fn furnished(
         &mut self,
-        members: u16,
+        members: u32,
         purpose: Purpose,
         storage: StoragePolicy,
         section_max: u64,
@@ -211,17 +211,17 @@ impl Stage {
     }
 
     /// A client at the site of the first of `nodes`, which talks to these alone, in this order.
-    pub fn client(&mut self, nodes: &[u16]) -> ClientId {
+    pub fn client(&mut self, nodes: &[u32]) -> ClientId {
         self.client_with(nodes, |_| {})
     }
 
     /// Clients that talk to one node each.
-    pub fn clients<const N: usize>(&mut self, nodes: [u16; N]) -> [ClientId; N] {
+    pub fn clients<const N: usize>(&mut self, nodes: [u32; N]) -> [ClientId; N] {
         nodes.map(|node| self.client(&[node]))
     }
 
     /// The same with other options.
-    pub fn client_with(&mut self, nodes: &[u16], change: impl Fn(&mut Options)) -> ClientId {
+    pub fn client_with(&mut self, nodes: &[u32], change: impl Fn(&mut Options)) -> ClientId {
         let mut options = Options {
             request: 90_000_000,
             attempt: 60_000_000,
@@ -697,7 +697,7 @@ pub(super) fn news_of(leader: NodeName) -> impl Fn(&Parcel) -> bool + 'static {
 }
 
 /// Grants on their way to any of `to`.
-pub(super) fn grants_to(to: &[u16]) -> impl Fn(&Parcel) -> bool + 'static {
+pub(super) fn grants_to(to: &[u32]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
         matches!(parcel, Parcel::Peer { to: at, message: Message::Lock(message), .. }

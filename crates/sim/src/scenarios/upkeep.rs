@@ -19,7 +19,7 @@ use fermata_protocol::register::{Ask, Message as Register, StoreId};
 use fermata_protocol::request::Mode;
 
 /// Members of the coded register's group; one may fail.
-const MEMBERS: u16 = 5;
+const MEMBERS: u32 = 5;
 
 /// Begins again where upkeep is quick.
 pub(super) fn tended(stage: &mut Stage) {

@@ -256,11 +256,11 @@ impl Bench {
         call
     }
 
-    fn lock(&mut self, from: u16, message: lock::Message) {
+    fn lock(&mut self, from: u32, message: lock::Message) {
         self.step(|it, cx| it.on_lock(NodeName(from), message, cx));
     }
 
-    fn answer(&mut self, from: u16, call: u64, result: Result<Outcome, Rejection>, ahead: u32) {
+    fn answer(&mut self, from: u32, call: u64, result: Result<Outcome, Rejection>, ahead: u32) {
         let message = lock::Message::Submitted {
             call,
             result,
