@@ -143,18 +143,30 @@ pub fn frames(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_protocol::base::{ClusterId, Incarnation, NodeName};
+    use fermata_protocol::base::{Cluster, ClusterId, Incarnation, LockRef, NodeName};
     use fermata_protocol::message::Hello;
+    use fermata_protocol::registry::Registry;
 
     const ME: NodeId = NodeId {
         name: NodeName(1),
         incarnation: Incarnation(7),
     };
 
+    fn sites(names: usize) -> Cluster {
+        Cluster {
+            id: ClusterId(7),
+            segment_bits: 0,
+            lowest_ref: LockRef(1),
+            sites: vec!["of eighteen bytes".to_owned(); names],
+            nodes: vec![],
+            groups: vec![],
+        }
+    }
+
     fn hello(names: usize) -> Message {
         Message::Hello(Hello {
             cluster: ClusterId(7),
-            registry: vec![(NodeName(1), Incarnation(1)); names],
+            registry: Registry::beginning(&sites(names)),
             complete: false,
             answer: false,
         })

@@ -2,11 +2,12 @@
 //! their results are computed when they are applied, from the log's state alone.
 
 use crate::base::{
-    Epoch, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat, SegmentId, SessionId,
-    SiteId, View,
+    Epoch, Incarnation, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat, SegmentId,
+    SessionId, SiteId, View,
 };
 use crate::base::{KeyId, Tag};
 use crate::request::Mode;
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +97,7 @@ impl Command {
             Body::Group(GroupCommand::Next { view, .. }) => list(&view.seats),
             Body::Group(GroupCommand::Started { segments, .. }) => list(segments),
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => keyspace.name.len(),
+            Body::Group(GroupCommand::Admit { label, site, .. }) => label.len() + site.len(),
             Body::Group(
                 GroupCommand::Split(bytes)
                 | GroupCommand::Decide(bytes)
@@ -106,6 +108,7 @@ impl Command {
             Body::Group(
                 GroupCommand::ChangeKeyspace { .. }
                 | GroupCommand::DeleteKeyspace(_)
+                | GroupCommand::Dismiss { .. }
                 | GroupCommand::Moved { .. }
                 | GroupCommand::Harvested { .. },
             ) => 0,
@@ -309,6 +312,23 @@ pub enum GroupCommand {
         source: Epoch,
         /// The member's seat there.
         seat: Seat,
+    },
+    /// Give the memory of a new data directory its name.
+    Admit {
+        /// The memory.
+        incarnation: Incarnation,
+        /// What people call the node, unlike all others that are there.
+        label: String,
+        /// The name of its site, which may be a new one.
+        site: String,
+    },
+    /// A node is heard no more. Whoever proposes it sees to it that the node has no seat, or is
+    /// lost.
+    Dismiss {
+        /// Which.
+        name: NodeName,
+        /// Its disk is lost with all that was there alone: nobody waits for that any more.
+        lost: bool,
     },
 }
 

@@ -1,11 +1,12 @@
-//! A group's own state: where it is, and, in the group that keeps it, the keyspace catalogue.
+//! A group's own state: where it is, and, in the meta-group, what the cluster as a whole agrees on.
 //! A state machine that every member applies from the group's log.
 
 use crate::base::storage::MEMBERS_MAX;
-use crate::base::{Group, Keyspace, Location, Planted, View};
-use crate::catalogue::Catalogue;
+use crate::base::{Group, GroupId, Location, Planted, View};
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
+use crate::meta::Meta;
+use crate::registry::Registry;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
 use alloc::format;
@@ -19,20 +20,22 @@ pub struct GroupState {
     /// No view has fewer members.
     least: u8,
     next: Option<View>,
-    catalogue: Catalogue,
+    /// Of the meta-group alone.
+    meta: Option<Meta>,
     sessions: Sessions,
 }
 
 impl GroupState {
-    /// The state in which a group of the cluster file starts, in a cluster in which no view has
-    /// fewer members than `least`.
-    pub fn start(group: &Group, least: u8) -> GroupState {
+    /// The state in which a group of the cluster file starts, in a cluster of these nodes in which
+    /// no view has fewer members than `least`.
+    pub fn start(group: &Group, least: u8, registry: &Registry) -> GroupState {
+        let meta = (group.id == GroupId::META).then(|| Meta::start(registry.clone()));
         GroupState {
             commands: 0,
             location: Location::beginning(group),
             least,
             next: None,
-            catalogue: Catalogue::default(),
+            meta,
             sessions: Sessions::default(),
         }
     }
@@ -55,9 +58,9 @@ impl GroupState {
         self.next.as_ref()
     }
 
-    /// The keyspaces.
-    pub fn catalogue(&self) -> &Catalogue {
-        &self.catalogue
+    /// What the cluster agrees on; none but in the meta-group.
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
     }
 
     /// Commands in the group's whole history.
@@ -98,25 +101,8 @@ impl GroupState {
                 self.location.harvest(*segment, *source, *seat);
                 Outcome::Done
             }
-            Body::Group(GroupCommand::CreateKeyspace(keyspace)) => self.create(keyspace, planted),
-            Body::Group(GroupCommand::ChangeKeyspace {
-                id,
-                lease,
-                section_max,
-            }) => done(self.catalogue.change(*id, (*lease, *section_max))),
-            Body::Group(GroupCommand::DeleteKeyspace(id)) => done(self.catalogue.delete(*id)),
-            Body::Group(
-                GroupCommand::Split(_)
-                | GroupCommand::Decide(_)
-                | GroupCommand::Vote(_)
-                | GroupCommand::Take(_),
-            )
-            | Body::Lock(_)
-            | Body::Transaction(_)
-            | Body::Segment(_) => {
-                let why = "this group does not know such a command; nothing was changed";
-                Outcome::Refused(Refusal::definite(Code::BadRequest, why))
-            }
+            Body::Group(command) => self.apply_meta(command, planted),
+            Body::Lock(_) | Body::Transaction(_) | Body::Segment(_) => unknown(),
         };
         let (session, number) = (command.session, command.number);
         let answered = command.answered_through;
@@ -134,20 +120,15 @@ impl GroupState {
         Outcome::Done
     }
 
-    fn create(&mut self, keyspace: &Keyspace, planted: Planted) -> Outcome {
-        // For every size that a view may come to have: no change of members looks at keyspaces.
-        let shape = |members| keyspace.storage.shape(members).err();
-        if let Some(why) = (usize::from(self.least)..=MEMBERS_MAX).find_map(shape) {
-            let why = format!("the keyspace's storage is impossible: {why}; choose other terms");
-            return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
-        }
-        done(self.catalogue.create(keyspace, planted))
+    fn apply_meta(&mut self, command: &GroupCommand, planted: Planted) -> Outcome {
+        let sizes = usize::from(self.least)..=MEMBERS_MAX;
+        let meta = self.meta.as_mut();
+        let outcome = meta.and_then(|meta| meta.apply(command, sizes, planted));
+        outcome.unwrap_or_else(unknown)
     }
 }
 
-fn done(result: Result<(), Refusal>) -> Outcome {
-    match result {
-        Ok(()) => Outcome::Done,
-        Err(refusal) => Outcome::Refused(refusal),
-    }
+fn unknown() -> Outcome {
+    let why = "this group does not know such a command; nothing was changed";
+    Outcome::Refused(Refusal::definite(Code::BadRequest, why))
 }

@@ -1,9 +1,9 @@
 //! What nodes say to each other. Every room has its own messages; this enum is their union, and
 //! [`Envelope`] what travels.
 
-use crate::base::{Ballot, Incarnation};
-use crate::base::{ClusterId, Interval, LogId, Micros, NodeId, NodeName, Slot};
+use crate::base::{Ballot, ClusterId, Interval, LogId, Micros, NodeId, Slot};
 use crate::catalogue::Catalogue;
+use crate::registry::Registry;
 use crate::{coordinator, lock, paxos, register, ring};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -46,18 +46,21 @@ pub enum Message {
     Catalogue(Catalogue),
     /// Where groups are, and what becomes of logs.
     Ring(ring::Message),
+    /// Who is in the cluster, higher version wins.
+    Registry(Registry),
 }
 
-/// Who a node is and whom it knows. A node answers nothing and counts nobody before it knows the
-/// incarnation of every node of the cluster; its knowledge is durable, and another incarnation
-/// under a known name is refused (F8c).
+/// Who a node is and whom it knows. A node of the cluster file answers nothing and counts nobody
+/// before it knows the incarnation of every node there, and one that has joined before it knows that
+/// it was admitted; its knowledge is durable, and another incarnation under a known name is refused
+/// (F8c).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The sender's cluster.
     pub cluster: ClusterId,
-    /// Names and incarnations that the sender knows, its own among them.
-    pub registry: Vec<(NodeName, Incarnation)>,
-    /// Whether the sender knows every node's incarnation, durably.
+    /// The nodes that the sender knows, itself among them if it is in the cluster.
+    pub registry: Registry,
+    /// Whether the sender knows every node of the cluster file, durably.
     pub complete: bool,
     /// Whether the receiver shall answer with its own hello.
     pub answer: bool,
@@ -72,6 +75,8 @@ pub struct Beat {
     pub leads: Vec<(LogId, Ballot, Slot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+    /// The version of the sender's registry.
+    pub registry: u64,
     /// Whether the sender's disk takes writes: only then it may lead.
     pub writable: bool,
 }
@@ -90,6 +95,8 @@ pub struct BeatAck {
     pub deposed: Vec<(LogId, Ballot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+    /// The version of the sender's registry.
+    pub registry: u64,
 }
 
 impl From<ring::Message> for Message {

@@ -301,6 +301,7 @@ fn a_listing_whose_question_was_lost_is_asked_for_again() {
 fn a_keyspace_is_created_while_the_view_changes() {
     let mut small = Small::new(3);
     let next = View {
+        group: GroupId::META,
         epoch: Epoch::FIRST.next(),
         ..config(0, 3, BITS).cluster.groups[0].view.clone()
     };
@@ -317,12 +318,13 @@ fn a_keyspace_is_created_while_the_view_changes() {
     let reply = small.ask(0, 1, Operation::CreateKeyspace(keyspace));
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     let here = small.nodes[1].0.here();
-    let group = &here.groups[&GroupId(1)].state;
+    let group = &here.groups[&GroupId::META].state;
     assert_eq!(group.location().epoch(), Epoch::FIRST.next());
-    assert!(group.catalogue().all().iter().any(|k| k.name == "new"));
+    let meta = group.meta().expect("the state of the cluster");
+    assert!(meta.catalogue().all().iter().any(|k| k.name == "new"));
     // Nothing is left of the log that has ended.
     let log = LogId {
-        group: GroupId(1),
+        group: GroupId::META,
         scope: Scope::Group,
         epoch: Epoch::FIRST,
     };
@@ -466,7 +468,8 @@ fn a_keyspace_whose_times_are_out_of_bounds_is_refused_by_the_group() {
         };
         small.ask(0, 2 * number + 1, Operation::CreateKeyspace(keyspace));
         let here = small.nodes[1].0.here();
-        let known = here.groups[&GroupId(1)].state.catalogue();
+        let meta = here.groups[&GroupId::META].state.meta();
+        let known = meta.expect("the state of the cluster").catalogue();
         let names: Vec<&str> = known.all().iter().map(|k| &k.name[..]).collect();
         assert_eq!(names, ["default", "registers", "good"]);
     }

@@ -7,7 +7,8 @@
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
 use crate::checkers::{
-    agreement, begin, data_store, driver, durability, eventual, gone, leases, places, stuck, tags,
+    agreement, begin, data_store, driver, durability, eventual, gone, leases, names, places, stuck,
+    tags,
 };
 use crate::client::Client;
 use crate::disk::Flushed;
@@ -35,6 +36,7 @@ pub struct Monitor {
     drivers: driver::Drivers,
     durability: durability::Durability,
     leases: leases::Leases,
+    names: names::Names,
     /// Coded reads.
     stuck: stuck::Stuck,
     /// Operations of the history seen so far.
@@ -60,6 +62,7 @@ impl Monitor {
             drivers: driver::Drivers::default(),
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
+            names: names::Names::default(),
             stuck: stuck::Stuck::default(),
             ops: 0,
             sections: 0,
@@ -111,6 +114,7 @@ impl Monitor {
         }
         let machine = &machines[&name];
         self.places.learn(machine);
+        self.names.after_step(machine, found);
         let world = (&self.places, catalogue);
         self.durability.wrote(name, done);
         gone::wrote(machine, &done.writes, found);

@@ -13,7 +13,7 @@ use crate::profile::Profile;
 use crate::workload::segment_of;
 use crate::world::{Setup, World};
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, NodeName, SegmentId, Timing};
+use fermata_protocol::base::{GroupId, KeyId, Keyspace, KeyspaceId, NodeName, SegmentId, Timing};
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::request::Mode;
 
@@ -218,7 +218,7 @@ impl Bench {
 fn next(world: &mut World, names: &[u32]) {
     let names: Vec<NodeName> = names.iter().map(|name| NodeName(*name)).collect();
     let session = world.now;
-    nemesis::next_members(world, 0, session, &names);
+    nemesis::next_members(world, GroupId(1), session, &names);
 }
 
 /// A key of the segment that node 1 leads first.

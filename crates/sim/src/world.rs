@@ -182,7 +182,7 @@ impl World {
         world
     }
 
-    fn make_machine(&mut self, name: NodeName, site: u16) -> Machine {
+    pub(crate) fn make_machine(&mut self, name: NodeName, site: u16) -> Machine {
         let setup = &self.setup;
         let config = Config {
             name,

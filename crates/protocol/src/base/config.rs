@@ -24,7 +24,8 @@ pub struct NodeInfo {
     pub site: SiteId,
 }
 
-/// One group of the location table: an arc of segments and the view that owns it.
+/// One group of the location table: an arc of segments and the view that owns it. The arc of the
+/// meta-group is empty: its last segment is before its first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The group.
@@ -35,6 +36,18 @@ pub struct Group {
     pub to: SegmentId,
     /// The members. Where two entries claim a segment, the higher epoch wins.
     pub view: View,
+}
+
+impl Group {
+    /// The segments of its arc, in order.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentId> + use<> {
+        (self.from.0..=self.to.0).map(SegmentId)
+    }
+
+    /// Whether a segment is in its arc.
+    pub fn owns(&self, segment: SegmentId) -> bool {
+        self.from <= segment && segment <= self.to
+    }
 }
 
 /// The cluster as it starts: a location table with one entry per group.
@@ -50,7 +63,7 @@ pub struct Cluster {
     pub sites: Vec<String>,
     /// All nodes, by [`NodeName`].
     pub nodes: Vec<NodeInfo>,
-    /// Arc → (group, epoch, seats). The first group also keeps the keyspace catalogue.
+    /// Arc → (group, epoch, seats). The members of the first are the first of the meta-group, too.
     pub groups: Vec<Group>,
 }
 
@@ -59,7 +72,7 @@ impl Cluster {
     pub fn group_of(&self, segment: SegmentId) -> Option<&Group> {
         self.groups
             .iter()
-            .filter(|g| g.from <= segment && segment <= g.to)
+            .filter(|g| g.owns(segment))
             .max_by_key(|g| g.view.epoch)
     }
 }

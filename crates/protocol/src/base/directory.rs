@@ -7,10 +7,12 @@
 //! learns where groups are from then on: by a node's own logs, and from others.
 
 use super::config::{Cluster, Group, NodeInfo};
-use super::ids::{ClusterId, GroupId, NodeName, SegmentId, SiteId};
+use super::ids::{ClusterId, Epoch, GroupId, NodeName, SegmentId, SiteId};
 use super::location::Location;
 use super::tag::LockRef;
+use super::view::View;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// Nodes by name, groups by segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,10 +21,11 @@ pub struct Directory {
     segment_bits: u8,
     lowest_ref: LockRef,
     nodes: BTreeMap<NodeName, NodeInfo>,
+    /// Of the group that owns no segment.
+    meta: Location,
     /// By the last segment of their arcs, which are disjoint.
     locations: BTreeMap<SegmentId, Location>,
     least: u8,
-    catalogue: Option<GroupId>,
 }
 
 impl Directory {
@@ -67,24 +70,24 @@ impl Directory {
         self.least
     }
 
-    /// Where all groups are, in the order of their arcs.
+    /// Where all groups are: the meta-group, then the others in the order of their arcs.
     pub fn locations(&self) -> impl Iterator<Item = &Location> {
-        self.locations.values()
+        core::iter::once(&self.meta).chain(self.locations.values())
     }
 
     /// Where the group is that owns a segment. Every request asks for it, and a cluster may have
     /// hundreds.
     pub fn location_of(&self, segment: SegmentId) -> Option<&Location> {
         let (_, location) = self.locations.range(segment..).next()?;
-        (location.group.from <= segment).then_some(location)
+        location.group.owns(segment).then_some(location)
     }
 
     /// Where a group is.
     pub fn location(&self, group: GroupId) -> Option<&Location> {
-        self.locations.values().find(|at| at.id() == group)
+        self.locations().find(|at| at.id() == group)
     }
 
-    /// All groups, in the order of their arcs.
+    /// The groups that own segments, in the order of their arcs.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
         self.locations.values().map(|at| &at.group)
     }
@@ -94,15 +97,21 @@ impl Directory {
         self.location_of(segment).map(|at| &at.group)
     }
 
-    /// The group whose own log orders the keyspace catalogue.
-    pub fn catalogue_group(&self) -> Option<&Group> {
-        self.location(self.catalogue?).map(|at| &at.group)
+    /// The group that keeps what the cluster as a whole agrees on.
+    pub fn meta(&self) -> &Group {
+        &self.meta.group
+    }
+
+    /// From now on these are the nodes.
+    pub fn name_nodes(&mut self, nodes: impl Iterator<Item = NodeInfo>) {
+        self.nodes = nodes.map(|node| (node.name, node)).collect();
     }
 
     /// Takes a later location of a group over; whether it is one.
     pub fn learn(&mut self, location: &Location) -> bool {
         let same = |at: &&mut Location| at.id() == location.id();
-        let Some(known) = self.locations.values_mut().find(same) else {
+        let all = core::iter::once(&mut self.meta).chain(self.locations.values_mut());
+        let Some(known) = all.into_iter().find(same) else {
             return false;
         };
         let later = location.is_later_than(known);
@@ -119,15 +128,26 @@ impl From<&Cluster> for Directory {
         let locations = file.groups.iter();
         let locations = locations.map(|group| (group.to, Location::beginning(group)));
         let sizes = file.groups.iter().map(|group| group.view.len());
+        let first = file.groups.first().map(|group| &group.view);
+        let meta = Group {
+            id: GroupId::META,
+            from: SegmentId(1),
+            to: SegmentId(0),
+            view: View {
+                group: GroupId::META,
+                epoch: Epoch::FIRST,
+                seats: first.map_or_else(Vec::new, |view| view.seats.clone()),
+            },
+        };
         Directory {
             cluster: file.id,
             segment_bits: file.segment_bits,
             lowest_ref: file.lowest_ref,
             nodes: nodes.collect(),
+            meta: Location::beginning(&meta),
             locations: locations.collect(),
             // A view has at most 13 members.
             least: sizes.min().unwrap_or(1) as u8,
-            catalogue: file.groups.first().map(|group| group.id),
         }
     }
 }

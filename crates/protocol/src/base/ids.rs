@@ -47,6 +47,11 @@ id!(
     SessionId(u128)
 );
 
+impl GroupId {
+    /// The group that owns no segment: it keeps what the cluster as a whole agrees on.
+    pub const META: GroupId = GroupId(0);
+}
+
 impl SessionId {
     /// The session of these bits, which are random or the hash of a secret. Its highest bit is set:
     /// the ids without it are left to a face that says something in those it makes up.

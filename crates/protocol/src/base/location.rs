@@ -123,10 +123,6 @@ impl Location {
         views.flat_map(View::nodes).collect()
     }
 
-    fn segments(&self) -> impl Iterator<Item = SegmentId> + use<> {
-        (self.group.from.0..=self.group.to.0).map(SegmentId)
-    }
-
     /// The group goes on in another view. Where the seats differ the stores do, too, and the
     /// present ones become sources, to which every member owes its eventual values.
     pub fn succeed(&mut self, next: View) {
@@ -134,7 +130,7 @@ impl Location {
         if next.seats != self.group.view.seats {
             let old = self.view_of(self.store).expect("the present one");
             let owed: Vec<Seat> = (0..old.len() as u8).map(Seat).collect();
-            for segment in self.segments() {
+            for segment in self.group.segments() {
                 let past = Past {
                     epoch: self.store,
                     open: true,
@@ -146,7 +142,7 @@ impl Location {
             self.store = next.epoch;
         }
         self.group.view = next;
-        self.unstarted = self.segments().collect();
+        self.unstarted = self.group.segments().collect();
     }
 
     /// Logs of the present epoch have an entry; whether that is news.

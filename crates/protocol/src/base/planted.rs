@@ -371,6 +371,14 @@ planted_bugs! {
     RetireeDropsLog,
     /// R5: a node that has dropped a log creates it again when its state comes late.
     RetiredRevives,
+    /// R7: a memory that asks again for its name gets another.
+    NamedTwice,
+    /// R7: a name is given again when its node is gone.
+    NameGivenAgain,
+    /// R7: a node that is gone is still heard.
+    GoneIsHeard,
+    /// V8: what a lost member owes is waited for.
+    DebtOfTheLost,
     /// R5: a node that has dropped a log answers who asks for it as if it could give it.
     RetiredOffers,
     /// V7: the lists that are walked may be one too few.

@@ -30,6 +30,8 @@ pub enum Outcome {
     Gone,
     /// Refused when applied: nothing changed.
     Refused(Refusal),
+    /// `Admit`: the node's name.
+    Admitted(NodeName),
 }
 
 /// Why a primary did not take a command. All but `Overtaken` promise that it will not take effect

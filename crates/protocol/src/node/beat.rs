@@ -1,10 +1,11 @@
 //! Beats: one message per pair of nodes, whatever the number of logs. A beat says which logs its
-//! sender leads; the answer extends their leases. Both say how new the sender's catalogue is. An
+//! sender leads; the answer extends their leases. Both say how new the sender's catalogue and registry
+//! are. An
 //! answer also bounds the trip, by which interval clocks are compared ([`super::clock_watch`]).
 
 use super::agenda::Room;
 use super::{Here, Node, Step};
-use crate::base::{Interval, LogId, NodeId, NodeName};
+use crate::base::{GroupId, Interval, LogId, NodeId, NodeName};
 use crate::catalogue::Catalogue;
 use crate::io::{Effects, Env};
 use crate::message::{Beat, BeatAck, Message};
@@ -21,6 +22,7 @@ impl Node {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
                 let catalogue = self.here.catalogue.version();
+                let registry = self.here.registry.version();
                 let sent = step.now.monotonic;
                 let writable = self.here.writable;
                 step.fx.send(
@@ -29,6 +31,7 @@ impl Node {
                         sent,
                         leads,
                         catalogue,
+                        registry,
                         writable,
                     }),
                 );
@@ -72,9 +75,11 @@ impl Node {
             behind,
             deposed,
             catalogue,
+            registry: self.here.registry.version(),
         };
         step.fx.send(from, Message::BeatAck(ack));
         self.here.share_catalogue(from, beat.catalogue, step.fx);
+        self.here.share_registry(from, beat.registry, step.fx);
     }
 
     pub(super) fn on_beat_ack(&mut self, from: NodeName, ack: BeatAck, step: &mut Step<'_>) {
@@ -96,6 +101,7 @@ impl Node {
             });
         }
         self.here.share_catalogue(from, ack.catalogue, step.fx);
+        self.here.share_registry(from, ack.registry, step.fx);
     }
 }
 
@@ -137,8 +143,7 @@ impl Here {
     /// Sends the catalogue to a node that asks for it, if this node leads the log that it comes
     /// from: it then has heard of every creation, change and deletion that was answered.
     pub(super) fn send_catalogue(&self, to: NodeName, call: u64, step: &mut Step<'_>) {
-        let keeper = self.directory.catalogue_group();
-        let room = keeper.and_then(|group| self.groups.get(&group.id));
+        let room = self.groups.get(&GroupId::META);
         if !room.is_some_and(|room| room.log.has_lease(step.now, &self.config.timing)) {
             return;
         }

@@ -56,13 +56,11 @@ impl Here {
         let changed: Vec<&Location> = changed.collect();
         step.fx
             .put(record::node("locations"), wire::encode(&changed));
-        let (from, to) = (location.group.from, location.group.to);
-        for (segment, room) in self.segments.range_mut(from..=to) {
-            room.place.sources = sources(location, *segment, room.place.store.epoch);
-            self.agenda.run(Room::Segment(*segment));
-        }
-        for segment in (from.0..=to.0).map(SegmentId) {
-            if !self.segments.contains_key(&segment) {
+        for segment in location.group.segments() {
+            if let Some(room) = self.segments.get_mut(&segment) {
+                room.place.sources = sources(location, segment, room.place.store.epoch);
+                self.agenda.run(Room::Segment(segment));
+            } else {
                 self.news.insert(segment);
                 self.seal_sources(segment, location.store());
             }
@@ -308,9 +306,8 @@ impl Here {
         for location in changed {
             let view = &location.group.view;
             let stores = record::stores(step.memory);
-            let (from, to) = (location.group.from, location.group.to);
             let mut stores = stores.iter().map(|store| store.segment);
-            if view.seat_of(self.id.name).is_none() && stores.any(|s| from <= s && s <= to) {
+            if view.seat_of(self.id.name).is_none() && stores.any(|s| location.group.owns(s)) {
                 asks.extend(view.nodes().map(|node| (node, location.id())));
             }
         }

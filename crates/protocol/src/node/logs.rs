@@ -2,13 +2,12 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
-use super::membership::Registry;
 use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Bug, Config, Directory, Epoch, Group, GroupId, Incarnation, KeyId, Keyspace,
-    KeyspaceId, Location, LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, View,
+    Address, Bug, Config, Directory, Epoch, Group, GroupId, KeyId, Keyspace, KeyspaceId, Location,
+    LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, View,
 };
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
@@ -18,6 +17,7 @@ use crate::io::{Env, Memory};
 use crate::lock::{Primary, Rejection};
 use crate::paxos::{self, Declined, Heir, Joining, Log, Recovered};
 use crate::register::{Place, StoreId};
+use crate::registry::Registry;
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -175,13 +175,17 @@ impl Here {
         now: Now,
     ) -> Result<Here, String> {
         config.limits.check()?;
-        let saved: Option<Vec<(NodeName, Incarnation)>> = kept(memory, "registry")?;
+        let saved: Option<Registry> = kept(memory, "registry")?;
         let complete = saved.is_some();
         let started = memory.get(&record::node("started"));
         let started = started.map_err(|_| damaged("start"))?.is_some();
-        let mut registry: Registry = saved.unwrap_or_default().into_iter().collect();
-        registry.entry(id.name).or_insert(id.incarnation);
-        if registry[&id.name] != id.incarnation {
+        let mut registry = saved.unwrap_or_else(|| Registry::beginning(&config.cluster));
+        let mut file = config.cluster.nodes.iter();
+        if let Some(node) = file.find(|node| node.name == id.name) {
+            registry.meet(node, id.incarnation);
+        }
+        let known = registry.get(id.name);
+        if known.is_some_and(|known| known.incarnation != id.incarnation) {
             return Err("this data directory belongs to another incarnation of the node".into());
         }
         let catalogue: Option<Catalogue> = kept(memory, "catalogue")?;
@@ -220,6 +224,7 @@ impl Here {
             agenda: Agenda::default(),
             kept: Kept::default(),
         };
+        here.name_nodes();
         if started {
             here.recover_logs(memory, now)?;
         }
@@ -233,14 +238,14 @@ impl Here {
 
     fn own_groups(&self) -> Vec<Group> {
         let has_seat = |g: &&Group| g.view.seat_of(self.id.name).is_some();
-        let groups = self.directory.groups();
+        let groups = self.directory.locations().map(|at| &at.group);
         groups.filter(has_seat).cloned().collect()
     }
 
     /// Creates the logs of a new node, in one durable batch.
     pub(super) fn create_logs(&mut self, step: &mut Step<'_>) {
         for group in self.own_groups() {
-            let start = GroupState::start(&group, self.directory.least());
+            let start = GroupState::start(&group, self.directory.least(), &self.registry);
             let id = LogId {
                 group: group.id,
                 scope: Scope::Group,
@@ -250,8 +255,7 @@ impl Here {
             let log = self.create(id, &group.view, first, wire::encode(&start), step);
             self.groups.insert(group.id, GroupLog::new(log, start));
             self.agenda.run(Room::Group(group.id));
-            for number in group.from.0..=group.to.0 {
-                let segment = SegmentId(number);
+            for segment in group.segments() {
                 let scope = Scope::Segment(segment);
                 let id = LogId {
                     group: group.id,
@@ -260,7 +264,7 @@ impl Here {
                 };
                 let lowest = self.directory.lowest_ref();
                 let state = SegmentState::beginning(lowest, group.view.epoch);
-                let first = Here::first_primary(number, group.view.len());
+                let first = Here::first_primary(segment.0, group.view.len());
                 let log = self.create(id, &group.view, first, wire::encode(&state), step);
                 self.open_segment(segment, log, state);
             }
@@ -298,7 +302,7 @@ impl Here {
         }
         for group in self.own_groups() {
             let began = self.directory.location(group.id);
-            let scopes = (group.from.0..=group.to.0).map(|n| Scope::Segment(SegmentId(n)));
+            let scopes = group.segments().map(Scope::Segment);
             let missing = scopes
                 .chain([Scope::Group])
                 .find(|scope| !found.contains_key(&(*scope, group.id)));
@@ -544,10 +548,10 @@ impl Here {
         step: &mut Step<'_>,
     ) {
         let group = match &command.body {
-            Body::Group(GroupCommand::Next { view, .. }) => Some(view.group),
-            _ => self.directory.catalogue_group().map(|g| g.id),
+            Body::Group(GroupCommand::Next { view, .. }) => view.group,
+            _ => GroupId::META,
         };
-        let room = group.and_then(|id| self.groups.get_mut(&id));
+        let room = self.groups.get_mut(&group);
         let reject = |why, step: &mut Step<'_>| {
             step.fx.send(
                 from,
@@ -747,7 +751,6 @@ impl Node {
     /// Applies what a group's log has delivered.
     pub(super) fn run_group(&mut self, group: GroupId, step: &mut Step<'_>) {
         self.install_group(group, step);
-        let first = self.here.directory.catalogue_group().map(|g| g.id);
         let mut answers = Vec::new();
         while let Some(room) = self.here.groups.get_mut(&group) {
             let Some((_, commands)) = room.log.next_commands() else {
@@ -762,16 +765,7 @@ impl Node {
                 }
             }
         }
-        if Some(group) == first
-            && let Some(room) = self.here.groups.get(&group)
-            && room.state.catalogue().version() > self.here.catalogue.version()
-        {
-            let (leads, catalogue) = (room.log.is_primary(), room.state.catalogue().clone());
-            self.here.learn_catalogue(catalogue, step.fx);
-            for peer in self.here.peers().into_iter().filter(|_| leads) {
-                self.here.share_catalogue(peer, 0, step.fx);
-            }
-        }
+        self.learn_meta(group, step);
         for (node, answer) in answers {
             // Whoever has changed the catalogue knows it by the time that it is answered.
             self.here.share_catalogue(node, 0, step.fx);
@@ -796,6 +790,34 @@ impl Node {
         }
         if room.log.needs_snapshot(&self.here.config.limits) {
             self.here.truncate(Room::Group(group), step);
+        }
+    }
+
+    /// Takes over what the meta-group has decided, and tells everybody, if this node leads it.
+    fn learn_meta(&mut self, group: GroupId, step: &mut Step<'_>) {
+        let room = self.here.groups.get(&group);
+        let Some((room, meta)) = room.and_then(|room| Some((room, room.state.meta()?))) else {
+            return;
+        };
+        let leads = room.log.is_primary();
+        let newer = meta.catalogue().version() > self.here.catalogue.version();
+        let catalogue = newer.then(|| meta.catalogue().clone());
+        let newer = meta.registry().version() > self.here.registry.version();
+        let registry = newer.then(|| meta.registry().clone());
+        if let Some(registry) = &registry {
+            self.here.learn_registry(registry, step.fx);
+        }
+        let told = catalogue.is_some();
+        if let Some(catalogue) = catalogue {
+            self.here.learn_catalogue(catalogue, step.fx);
+        }
+        for peer in self.here.peers().into_iter().filter(|_| leads) {
+            if told {
+                self.here.share_catalogue(peer, 0, step.fx);
+            }
+            if registry.is_some() {
+                self.here.share_registry(peer, 0, step.fx);
+            }
         }
     }
 

@@ -1,33 +1,36 @@
 //! Names, and the incarnations behind them (F8c: a disk that was lost is another memory).
 //!
 //! A quorum argument counts memories, not names. A node whose disk was lost or replaced is another
-//! memory under a known name; if it answered, two quorums might no longer meet. Therefore a new
-//! node first learns every other's incarnation, makes that durable and says so; it takes part once
-//! all the others have said the same. From then on another incarnation under a known name is
-//! refused by all and told why. Without the second half, two nodes could start and acknowledge
-//! while the third has not yet met the first; if one of the two then lost its disk, the third would
-//! believe the new memory.
+//! memory; if it answered under the former name, two quorums might no longer meet. The [`Registry`]
+//! gives a name to one memory, once, and every node hears those alone that it knows from there.
+//!
+//! **The first nodes** have nobody to name them but the cluster file, which knows no memories.
+//! Therefore each of them first learns every other's incarnation, makes that durable and says so;
+//! it takes part once all the others have said the same. Without the second half, two nodes could
+//! start and acknowledge while the third has not yet met the first; if one of the two then lost its
+//! disk, the third would believe the new memory. What they have learned is the first state of the
+//! meta-group.
+//!
+//! **Whoever joins** was given its name by the meta-group, before it begins. It takes part as soon
+//! as any node has told it that it is in the registry, and has no log until a group gives it a
+//! seat.
 
 use super::{Here, Node, Step};
-use crate::base::{Bug, Incarnation, NodeId, NodeName};
+use crate::base::{Bug, NodeId, NodeInfo, NodeName};
+use crate::io::Effects;
 use crate::message::{Hello, Message};
+use crate::registry::{Registry, Standing};
 use crate::wire::{self, record};
-use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
-
-/// Names and incarnations.
-pub(crate) type Registry = BTreeMap<NodeName, Incarnation>;
 
 impl Node {
     pub(super) fn say_hello(&self, to: NodeName, answer: bool, step: &mut Step<'_>) {
-        let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
-        let cluster = self.here.directory.cluster();
-        let complete = self.here.complete;
         let hello = Hello {
-            cluster,
-            registry,
-            complete,
+            cluster: self.here.directory.cluster(),
+            registry: self.here.registry.clone(),
+            complete: self.here.complete,
             answer,
         };
         // That it is complete must not be heard before it is durable.
@@ -39,54 +42,48 @@ impl Node {
             return self.ignore("hello of another cluster");
         }
         let rejoins = self.here.config.planted.has(Bug::LostDiskRejoins);
-        let known_as = hello
-            .registry
-            .iter()
-            .find(|(name, _)| *name == self.here.id.name);
-        if let Some((_, incarnation)) = known_as
-            && *incarnation != self.here.id.incarnation
-            && !rejoins
-        {
-            step.fx.halt = Some(format!(
-                "the cluster knows {} with another data directory: this one is new, older or \
-                 foreign; \
-                 start the node with the directory it had",
-                self.here.directory.label(self.here.id.name),
-            ));
+        if let Some(why) = self.here.why_disowned(&hello.registry).filter(|_| !rejoins) {
+            step.fx.halt = Some(why);
             return;
         }
         if rejoins {
-            self.here.registry.insert(from.name, from.incarnation);
+            self.here.registry.replace(from);
         }
-        let theirs: Registry = hello.registry.iter().copied().collect();
-        for (name, incarnation) in hello.registry {
-            if self.here.directory.has(name) {
-                self.here.registry.entry(name).or_insert(incarnation);
-            }
+        if !self.here.started {
+            self.here.meet(&hello.registry);
         }
         if hello.answer {
             self.say_hello(from.name, false, step);
+        }
+        if !self.here.started && self.here.is_admitted(&hello.registry) {
+            step.fx.put(record::node("started"), wire::encode(&true));
+            self.here.started = true;
+            self.next_beat = step.now.monotonic;
+            self.here.learn_registry(&hello.registry, step.fx);
         }
         if !self.here.knows(from) {
             return self.ignore("unknown incarnation");
         }
         self.here.hear(from.name, step.now);
-        if hello.complete && (theirs == self.here.registry || rejoins) {
+        if self.here.started {
+            self.here.learn_registry(&hello.registry, step.fx);
+        }
+        let knows_us = self.here.registry.is_part_of(&hello.registry) || rejoins;
+        if hello.complete && knows_us {
             self.here.ready.insert(from.name);
         }
         self.start_when_ready(step);
     }
 
-    /// A new node takes part once everybody knows everybody, durably.
+    /// A node of the cluster file takes part once everybody there knows everybody, durably.
     pub(super) fn start_when_ready(&mut self, step: &mut Step<'_>) {
-        let nodes = self.here.directory.nodes().len();
-        if self.here.started || self.here.registry.len() < nodes {
+        let nodes = self.here.config.cluster.nodes.len();
+        let met = self.here.registry.names();
+        if self.here.started || !self.here.is_of_file() || met < nodes {
             return;
         }
         if !self.here.complete {
-            let registry: Vec<_> = self.here.registry.iter().map(|(n, i)| (*n, *i)).collect();
-            step.fx
-                .put(record::node("registry"), wire::encode(&registry));
+            self.here.put_registry(step.fx);
             self.here.complete = true;
             for peer in self.here.peers() {
                 self.say_hello(peer, true, step);
@@ -95,6 +92,8 @@ impl Node {
         let early = self.here.config.planted.has(Bug::StartWhenSelfKnows);
         if early || self.here.ready.len() + 1 == nodes {
             step.fx.put(record::node("started"), wire::encode(&true));
+            self.here.registry.found();
+            self.here.put_registry(step.fx);
             self.here.create_logs(step);
             self.here.started = true;
             self.next_beat = step.now.monotonic;
@@ -103,14 +102,107 @@ impl Node {
 }
 
 impl Here {
-    /// Whether this is the memory that the node's name stands for.
+    /// Whether this is the memory that the node's name stands for, and is heard.
     pub(crate) fn knows(&self, node: NodeId) -> bool {
-        self.registry.get(&node.name) == Some(&node.incarnation)
+        let gone = self.config.planted.has(Bug::GoneIsHeard);
+        let known = self.registry.get(node.name);
+        self.registry.knows(node)
+            || (gone && known.is_some_and(|known| known.incarnation == node.incarnation))
     }
 
-    /// All other nodes of the cluster.
+    /// Who is in the cluster, as far as this node knows.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// All other nodes that are heard, once the registry is known; those of the cluster file until
+    /// then.
     pub(super) fn peers(&self) -> Vec<NodeName> {
         let nodes = self.directory.nodes();
         nodes.filter(|n| *n != self.id.name).collect()
+    }
+
+    /// Whether this node is one of those that the cluster begins with.
+    fn is_of_file(&self) -> bool {
+        let mut nodes = self.config.cluster.nodes.iter();
+        nodes.any(|node| node.name == self.id.name)
+    }
+
+    /// Whether a node that joins can be sure that it is in the cluster: the registry says so.
+    fn is_admitted(&self, registry: &Registry) -> bool {
+        !self.is_of_file() && registry.version() > 0 && registry.knows(self.id)
+    }
+
+    /// Why this node is not the one that the registry has under its name.
+    fn why_disowned(&self, registry: &Registry) -> Option<String> {
+        let known = registry.get(self.id.name)?;
+        let label = self.directory.label(self.id.name);
+        if known.incarnation != self.id.incarnation {
+            return Some(format!(
+                "the cluster knows {label} with another data directory: this one is new, older or \
+                 foreign; \
+                 start the node with the directory it had",
+            ));
+        }
+        let gone =
+            known.standing != Standing::Present && !self.config.planted.has(Bug::GoneIsHeard);
+        gone.then(|| {
+            format!(
+                "the cluster has taken {label} out, and hears this data directory no more; to come \
+                 back the node joins with a new one"
+            )
+        })
+    }
+
+    /// Takes over whom another has met of the nodes of the cluster file. What else it knows is not
+    /// for a node that has yet to create its logs: these begin with the first nodes alone.
+    fn meet(&mut self, theirs: &Registry) {
+        for node in &self.config.cluster.nodes {
+            if let Some(known) = theirs.get(node.name) {
+                self.registry.meet(node, known.incarnation);
+            }
+        }
+    }
+
+    fn put_registry(&mut self, fx: &mut Effects) {
+        fx.put(record::node("registry"), wire::encode(&self.registry));
+    }
+
+    /// Takes a newer registry over.
+    pub(super) fn learn_registry(&mut self, registry: &Registry, fx: &mut Effects) {
+        if registry.version() <= self.registry.version() {
+            return;
+        }
+        if let Some(why) = self.why_disowned(registry) {
+            fx.halt = Some(why);
+            return;
+        }
+        self.registry = registry.clone();
+        self.put_registry(fx);
+        self.name_nodes();
+    }
+
+    /// The directory has the nodes of the registry.
+    pub(super) fn name_nodes(&mut self) {
+        if self.registry.version() > 0 {
+            let nodes = self.registry.present().map(|(name, node)| NodeInfo {
+                name,
+                label: node.label.clone(),
+                site: node.site,
+            });
+            self.directory.name_nodes(nodes);
+        }
+    }
+
+    pub(super) fn share_registry(&self, peer: NodeName, version: u64, fx: &mut Effects) {
+        if version < self.registry.version() {
+            fx.send(peer, Message::Registry(self.registry.clone()));
+        }
+    }
+
+    /// Whether a node's disk is lost, as far as this one knows.
+    pub(super) fn is_lost(&self, name: NodeName) -> bool {
+        let known = self.registry.get(name);
+        known.is_some_and(|known| known.standing == Standing::Lost)
     }
 }

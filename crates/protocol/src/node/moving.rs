@@ -248,6 +248,30 @@ impl Here {
         }))
     }
 
+    /// What a member owes whose disk is lost will not come: a source from which all has moved is
+    /// not kept for that.
+    fn write_off(&self, source: StoreId, step: &mut Step<'_>) {
+        let location = self.directory.location_of(source.segment);
+        let Some((location, view)) = location.and_then(|at| Some((at, at.view_of(source.epoch)?)))
+        else {
+            return;
+        };
+        let pasts = location.pasts(source.segment).iter();
+        let closed = pasts.filter(|past| past.epoch == source.epoch && !past.open);
+        let owed = closed.flat_map(|past| past.owed.iter().copied());
+        let lost = |seat: &Seat| view.node_at(*seat).is_some_and(|name| self.is_lost(name));
+        let lost: Vec<Seat> = owed.filter(lost).collect();
+        for seat in lost {
+            let told = |group| ring::Message::Harvested {
+                group,
+                segment: source.segment,
+                source: source.epoch,
+                seat,
+            };
+            self.tell_group(source.segment, told, step);
+        }
+    }
+
     /// Tells the members of a segment's group what has been done; its leader has it decided.
     fn tell_group(
         &self,
@@ -279,6 +303,9 @@ impl Node {
             self.mover.next = step.now.monotonic + self.here.config.timing.retry;
         }
         for (source, present) in wanted {
+            if again && !self.here.config.planted.has(Bug::DebtOfTheLost) {
+                self.here.write_off(source, step);
+            }
             if !self.mover.jobs.contains_key(&source) {
                 let location = self.here.directory.location_of(source.segment);
                 let Some(view) = location.and_then(|at| at.view_of(source.epoch)) else {

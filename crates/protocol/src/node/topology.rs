@@ -106,7 +106,7 @@ impl Known<'_> {
                 Room::Segment(segment),
             ),
             Target::Catalogue => {
-                let group = self.here.directory.catalogue_group()?;
+                let group = self.here.directory.meta();
                 (group, Room::Group(group.id))
             }
         };

@@ -336,14 +336,23 @@ async fn watch(stream: &TcpStream, patience: Patience) -> Ended {
 mod tests {
     use super::*;
     use crate::config::ClockConfig;
-    use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
+    use fermata_protocol::base::{Cluster, ClusterId, Incarnation, LockRef, NodeId, NodeName};
     use fermata_protocol::message::Hello;
+    use fermata_protocol::registry::Registry;
     use tokio::net::TcpListener;
 
     fn hello(number: u128) -> Message {
+        let file = Cluster {
+            id: ClusterId(number),
+            segment_bits: 0,
+            lowest_ref: LockRef(1),
+            sites: vec!["of eighteen bytes".to_owned(); 500],
+            nodes: vec![],
+            groups: vec![],
+        };
         Message::Hello(Hello {
-            cluster: ClusterId(number),
-            registry: vec![(NodeName(7), Incarnation(u128::MAX)); 500],
+            cluster: file.id,
+            registry: Registry::beginning(&file),
             complete: false,
             answer: false,
         })

@@ -6,6 +6,7 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::catalogue::Catalogue;
 use fermata_protocol::message::{Envelope, Hello, Message};
+use fermata_protocol::registry::Registry;
 use fermata_protocol::wire::{self, frame};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -37,7 +38,7 @@ fn greeting(version: u16, cluster: u128, from: NodeId, to: u32) -> Vec<u8> {
 fn envelope(from: NodeId) -> Envelope {
     let hello = Hello {
         cluster: ClusterId(0xfe),
-        registry: vec![],
+        registry: Registry::default(),
         complete: false,
         answer: false,
     };

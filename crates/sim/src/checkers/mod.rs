@@ -36,6 +36,7 @@ pub mod gone;
 pub mod leases;
 pub mod linearizable;
 pub mod longest;
+pub mod names;
 pub mod places;
 pub mod queues;
 pub mod rests;
@@ -76,6 +77,7 @@ pub const NAMES: &[&str] = &[
     stuck::LOST,
     at_rest::NAME,
     gone::NAME,
+    names::NAME,
     frames::NAME,
     rests::NAME,
     driver::NAME,

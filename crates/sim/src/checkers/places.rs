@@ -100,6 +100,9 @@ pub fn epoch_of(record: &[u8]) -> Epoch {
 
 fn stores(location: &Location) -> Vec<((SegmentId, Epoch), View)> {
     let from = location.group.from;
+    if !location.group.owns(from) {
+        return Vec::new();
+    }
     let pasts = location.all_pasts().map(|(_, past)| past.epoch);
     let epochs = pasts.chain([location.store()]);
     let view = |epoch| Some(((from, epoch), location.view_of(epoch)?));

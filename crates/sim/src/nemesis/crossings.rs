@@ -399,13 +399,10 @@ fn hand_over_and_lag(world: &mut World, dice: &mut Dice) {
     };
     let segment = segment_of(&key, world.setup.cluster.segment_bits);
     let groups = &world.setup.cluster.groups;
-    let group = groups
-        .iter()
-        .position(|g| segment <= g.to && segment >= g.from);
-    let members: Vec<NodeName> = match group {
-        Some(group) => present_view(world, group).nodes().collect(),
-        None => return,
+    let Some(group) = groups.iter().find(|g| g.owns(segment)).map(|g| g.id) else {
+        return;
     };
+    let members: Vec<NodeName> = present_view(world, group).nodes().collect();
     let Some(member) = dice.pick(&members).copied() else {
         return;
     };

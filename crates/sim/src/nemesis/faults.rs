@@ -1,5 +1,6 @@
 //! A random schedule of faults, drawn from the seed.
 
+use super::coming;
 use super::crossings::{self, Crossing};
 use crate::clock::IntervalClock;
 use crate::dice::Dice;
@@ -7,10 +8,16 @@ use crate::history::History;
 use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
 use crate::world::{World, rate};
-use fermata_protocol::base::{Epoch, KeyId, Member, NodeName, SessionId, SiteId, View};
+use fermata_protocol::base::{
+    Directory, Epoch, GroupId, KeyId, Member, NodeName, SessionId, SiteId, View,
+};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::registry::Standing;
 use fermata_protocol::{Message, coordinator, register};
+
+/// Nodes that come in one run, at most.
+const COMERS_MAX: usize = 3;
 
 /// What may go wrong in one run, drawn once: seeds differ in kind, not only in detail.
 #[derive(Clone, Debug)]
@@ -87,6 +94,12 @@ pub enum Fault {
     /// A group goes on with other members: some are added, some go, some are replaced; perhaps
     /// twice in a row, perhaps while a member is cut off.
     NextMembers,
+    /// A new node comes, and gets a seat in a group.
+    Join,
+    /// A node that came leaves for good.
+    Leave,
+    /// A disk is lost, and a new node comes in the place of that one.
+    Replace,
 }
 
 impl Plan {
@@ -152,6 +165,12 @@ impl Plan {
     /// Groups change their members as well.
     pub fn move_members(&mut self) {
         self.kinds.extend([Fault::NextMembers; 2]);
+        self.kinds.extend([Fault::Join, Fault::Leave]);
+        for kind in &mut self.kinds {
+            if *kind == Fault::Wipe {
+                *kind = Fault::Replace;
+            }
+        }
     }
 
     /// A run in which primaries change by hand-over alone, and nothing is lost or late.
@@ -192,7 +211,8 @@ pub fn schedule(world: &mut World, plan: &Plan) {
             break;
         };
         // One lost disk is what three replicas bear for good.
-        if matches!(fault, Fault::Rot | Fault::Wipe) && std::mem::replace(&mut wiped, true) {
+        let loses = matches!(fault, Fault::Rot | Fault::Wipe | Fault::Replace);
+        if loses && std::mem::replace(&mut wiped, true) {
             continue;
         }
         let (seed, wild) = (dice.draw(), plan.wild_clocks);
@@ -282,12 +302,31 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             world.monitor.rotten(name);
             down(world, name, true, duration);
         }
-        Fault::Wipe => {
-            world.stop(name, true);
-            world.note(|| format!("! disk of node {} is lost", name.0));
-            machine(world, name).wipe();
-            world.monitor.wiped(name);
-            world.at(world.now + duration, move |w| w.start(name));
+        Fault::Wipe => wipe(world, name, duration),
+        Fault::Join => {
+            let (site, dice) = (dice.below(3) as u16, dice.fork());
+            if world.machines.len() < world.setup.cluster.nodes.len() + COMERS_MAX {
+                coming::join(world, site, move |w, _| {
+                    let mut dice = dice;
+                    let group = any_group(w, &mut dice);
+                    move_seats(w, group, &mut dice);
+                });
+            }
+        }
+        Fault::Leave => {
+            let file = &world.setup.cluster.nodes;
+            let came = |name: &&NodeName| !file.iter().any(|node| node.name == **name);
+            let came: Vec<NodeName> = names.iter().filter(came).copied().collect();
+            if let Some(name) = dice.pick(&came) {
+                coming::leave(world, *name);
+            }
+        }
+        Fault::Replace => {
+            wipe(world, name, duration);
+            let site = world.machines[&name].site;
+            world.at(world.now + duration, move |w| {
+                coming::join(w, site, move |w, by| coming::give_up(w, name, by));
+            });
         }
         Fault::Retire => {
             world.retire(name);
@@ -302,6 +341,15 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             }
         }
     }
+}
+
+/// A node's disk is lost; its machine starts with an empty one.
+fn wipe(world: &mut World, name: NodeName, duration: u64) {
+    world.stop(name, true);
+    world.note(|| format!("! disk of node {} is lost", name.0));
+    machine(world, name).wipe();
+    world.monitor.wiped(name);
+    world.at(world.now + duration, move |w| w.start(name));
 }
 
 fn machine(world: &mut World, name: NodeName) -> &mut crate::machine::Machine {
@@ -467,7 +515,7 @@ fn set_latency(world: &mut World, name: NodeName, latency: (u64, u64), duration:
 /// A minority of one group, as large as there is, loses power at once: at least as many as any
 /// policy bears there.
 fn crash_faults(world: &mut World, dice: &mut Dice, duration: u64) {
-    let group = dice.below(world.setup.cluster.groups.len() as u64) as usize;
+    let group = any_group(world, dice);
     let members: Vec<NodeName> = present_view(world, group).nodes().collect();
     let faults = members.len().div_ceil(2) - 1;
     for name in dice.subset(&members, faults) {
@@ -558,8 +606,7 @@ pub(super) fn write(world: &mut World, client: ClientId, key: KeyId, dice: &mut 
 /// A group goes on under the next epoch, at times twice in a row, at times while a member is cut
 /// off: for one change or for both.
 fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
-    let groups = world.setup.cluster.groups.len() as u64;
-    let group = dice.below(groups) as usize;
+    let group = any_group(world, &mut dice);
     if dice.chance(40) {
         let names: Vec<NodeName> = present_view(world, group).nodes().collect();
         if let Some(name) = dice.pick(&names).copied() {
@@ -580,13 +627,16 @@ fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
 /// Proposes a view in which one to three seats are others': a node that has none takes over a seat
 /// or a new one, or a member goes. Whoever proposes this in earnest asks first who is there; here a
 /// node that is down, or cut off, may get a seat. Not one that has lost its disk.
-fn move_seats(world: &mut World, group: usize, dice: &mut Dice) {
+fn move_seats(world: &mut World, group: GroupId, dice: &mut Dice) {
     let sizes = world.setup.cluster.groups.iter().map(|g| g.view.len());
     let least = sizes.min().unwrap_or(1);
     let mut names: Vec<NodeName> = present_view(world, group).nodes().collect();
     for _ in 0..dice.between(1, 3) {
         let machines = world.machines.iter();
-        let spare = machines.filter(|(name, m)| m.lost.is_none() && !names.contains(name));
+        let spare = machines.filter(|(name, m)| {
+            let present = coming::standing(world, **name) == Some(Standing::Present);
+            present && m.lost.is_none() && !names.contains(name)
+        });
         let spare: Vec<NodeName> = spare.map(|(name, _)| *name).collect();
         let seat = dice.below(names.len() as u64) as usize;
         match (dice.pick(&spare).copied(), dice.below(4)) {
@@ -599,24 +649,51 @@ fn move_seats(world: &mut World, group: usize, dice: &mut Dice) {
     next_members(world, group, dice.draw(), &names);
 }
 
-/// The present view of the group of that index, as far as any node has applied it.
-pub fn present_view(world: &World, group: usize) -> View {
-    let first = &world.setup.cluster.groups[group];
-    let nodes = world.machines.values().filter_map(|m| m.node());
-    let places = nodes.filter_map(|n| n.here().directory.location(first.id));
-    let views = places.map(|at| &at.group.view);
-    let newest = views.max_by_key(|view| view.epoch);
-    newest.unwrap_or(&first.view).clone()
+/// One of the groups, the meta-group among them.
+fn any_group(world: &World, dice: &mut Dice) -> GroupId {
+    let groups = &world.setup.cluster.groups;
+    let drawn = dice.below(groups.len() as u64 + 1) as usize;
+    groups.get(drawn).map_or(GroupId::META, |group| group.id)
 }
 
-/// Somebody proposes the next epoch of the group of that index to all its members.
-pub fn next_view(world: &mut World, group: usize, session: u64) {
+/// The present view of a group, as far as any node has applied it.
+pub fn present_view(world: &World, group: GroupId) -> View {
+    let first = Directory::from(&world.setup.cluster);
+    let nodes = world.machines.values().filter_map(|m| m.node());
+    let places = nodes.filter_map(|n| n.here().directory.location(group));
+    let newest = places.max_by_key(|at| at.epoch());
+    let newest = newest.or(first.location(group));
+    newest.expect("a group of this cluster").group.view.clone()
+}
+
+/// Somebody proposes the next epoch of a group to all its members.
+pub fn next_view(world: &mut World, group: GroupId, session: u64) {
     let view = present_view(world, group);
     propose_view(world, group, session, view, false);
 }
 
 /// The same with other members.
-pub fn next_members(world: &mut World, group: usize, session: u64, names: &[NodeName]) {
+pub fn next_members(world: &mut World, group: GroupId, session: u64, names: &[NodeName]) {
+    propose_members(world, group, session, names, false);
+}
+
+/// The same, and nobody waits for the values of two earlier epochs.
+pub(super) fn next_members_pressing(
+    world: &mut World,
+    group: GroupId,
+    session: u64,
+    names: &[NodeName],
+) {
+    propose_members(world, group, session, names, true);
+}
+
+fn propose_members(
+    world: &mut World,
+    group: GroupId,
+    session: u64,
+    names: &[NodeName],
+    pressing: bool,
+) {
     let member = |name: &NodeName| Member {
         name: *name,
         site: SiteId(world.machines[name].site),
@@ -626,10 +703,10 @@ pub fn next_members(world: &mut World, group: usize, session: u64, names: &[Node
         seats: names.iter().map(member).collect(),
         ..present_view(world, group)
     };
-    propose_view(world, group, session, view, false);
+    propose_view(world, group, session, view, pressing);
 }
 
-fn propose_view(world: &mut World, group: usize, session: u64, mut view: View, pressing: bool) {
+fn propose_view(world: &mut World, group: GroupId, session: u64, mut view: View, pressing: bool) {
     view.epoch = view.epoch.next();
     let epoch = view.epoch.0;
     world.note(|| {
@@ -642,12 +719,12 @@ fn propose_view(world: &mut World, group: usize, session: u64, mut view: View, p
     propose_to(world, group, (session, epoch), next);
 }
 
-/// Proposes a command to the group that keeps the catalogue, at whichever of its members leads.
+/// Proposes a command to the meta-group, at whichever of its members leads.
 pub fn propose(world: &mut World, session: u64, body: GroupCommand) {
-    propose_to(world, 0, (session, 1), body);
+    propose_to(world, GroupId::META, (session, 1), body);
 }
 
-fn propose_to(world: &mut World, group: usize, id: (u64, u64), body: GroupCommand) {
+fn propose_to(world: &mut World, group: GroupId, id: (u64, u64), body: GroupCommand) {
     let (session, number) = (SessionId(u128::from(id.0)), id.1);
     let command = Command::new(session, number, 0, Epoch::FIRST, Body::Group(body));
     let members: Vec<NodeName> = present_view(world, group).nodes().collect();

@@ -347,7 +347,7 @@ pub(super) fn first_start(stage: &mut Stage) {
             return false;
         };
         let knows_c = match message {
-            Message::Hello(hello) => hello.registry.iter().any(|(name, _)| *name == C),
+            Message::Hello(hello) => hello.registry.get(C).is_some(),
             _ => true,
         };
         *to == B && (from.name == C || (from.name == A && knows_c))

@@ -812,6 +812,21 @@ pub const ALL: &[Scenario] = &[
         play: ring::retired_asked,
     },
     Scenario {
+        name: "ring-newcomer",
+        about: "a node with an empty directory is admitted, and gets a seat",
+        play: ring::newcomer,
+    },
+    Scenario {
+        name: "ring-lost-disk",
+        about: "a member's disk is lost, and a new node takes its seat",
+        play: ring::lost_disk,
+    },
+    Scenario {
+        name: "ring-dismissed",
+        about: "a node without a seat is taken out of the cluster",
+        play: ring::dismissed,
+    },
+    Scenario {
         name: "ring-few-lists",
         about: "a source is closed only when enough of its members have said what there is",
         play: ring::few_lists,

@@ -11,7 +11,7 @@ use crate::history::Heard;
 use crate::network::{End, Parcel};
 use crate::world::World;
 use crate::{catalogue, nemesis, random};
-use fermata_protocol::base::{LogId, NodeName, Scope, StoragePolicy};
+use fermata_protocol::base::{GroupId, LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::paxos::Entry;
@@ -22,6 +22,9 @@ use fermata_protocol::{Message, paxos, ring};
 const D: NodeName = NodeName(4);
 const E: NodeName = NodeName(5);
 const F: NodeName = NodeName(6);
+
+/// The group that owns the segments of a stage.
+const FIRST: GroupId = GroupId(1);
 
 /// The group goes on with these members: each of them has its logs, and each segment has started.
 fn next(stage: &mut Stage, names: &[NodeName]) {
@@ -37,10 +40,10 @@ fn next(stage: &mut Stage, names: &[NodeName]) {
 
 /// Somebody proposes these members; the epoch that they are to follow.
 fn propose(stage: &mut Stage, names: &[NodeName]) -> u64 {
-    let before = nemesis::present_view(&stage.world, 0).epoch;
+    let before = nemesis::present_view(&stage.world, FIRST).epoch;
     // A session of its own: one that was refused is asked again anew.
     let session = 0xbeef + stage.world.now;
-    nemesis::next_members(&mut stage.world, 0, session, names);
+    nemesis::next_members(&mut stage.world, FIRST, session, names);
     before.0
 }
 
@@ -96,11 +99,10 @@ fn closed(stage: &mut Stage, patience: u64) -> bool {
 
 /// The segment has nothing left at these nodes, nor the group.
 fn gone(stage: &mut Stage, names: &[NodeName]) {
-    let group = stage.world.setup.cluster.groups[0].id;
     let none = |w: &World| {
         let node = |name: &NodeName| {
             let here = w.machines[name].node().map(|n| n.here());
-            here.is_some_and(|here| here.logs_of(group) == 0)
+            here.is_some_and(|here| here.logs_of(FIRST) == 0)
         };
         names.iter().all(node)
     };
@@ -257,6 +259,82 @@ pub(super) fn retired_asked(stage: &mut Stage) {
     stage.section(h1, "v3");
 }
 
+/// A machine comes to A's site; its name once it runs.
+fn comes(stage: &mut Stage) -> Option<NodeName> {
+    let before = stage.world.machines.len();
+    nemesis::join(&mut stage.world, 0, |_, _| ());
+    let came = stage.until(|w| {
+        let newest = w.machines.last_key_value();
+        let node = newest.and_then(|(_, machine)| machine.node());
+        w.machines.len() > before && node.is_some_and(|node| node.is_started())
+    });
+    stage.expect(came, "a node that was admitted takes part");
+    let newest = stage.world.machines.last_key_value();
+    newest.map(|(name, _)| *name).filter(|_| came)
+}
+
+/// A node with an empty directory is admitted, twice; it gets C's seat. Then A is cut off, and B
+/// serves with it alone.
+pub(super) fn newcomer(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v1");
+    let Some(name) = comes(stage) else { return };
+    let again = GroupCommand::Admit {
+        incarnation: stage.world.machines[&name].id().incarnation,
+        label: "again".to_owned(),
+        site: stage.world.setup.cluster.sites[0].clone(),
+    };
+    nemesis::propose(&mut stage.world, 0xfeed, again);
+    stage.pass(1_000);
+    next(stage, &[A, B, name]);
+    gone(stage, &[C]);
+    stage.section(h2, "v2");
+    stage.cut(A, &[B, C, D, E, F, name]);
+    stage.leader_other_than(A);
+    stage.section(h1, "v3");
+    stage.mend();
+    stage.pass(3_000);
+}
+
+/// C's disk is lost, with an eventual put that was there alone. A node with an empty directory takes
+/// its seat; what C owes is written off, and C's name is given to nobody.
+pub(super) fn lost_disk(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v1");
+    stage.world.stop(C, true);
+    let machine = stage.world.machines.get_mut(&C);
+    machine.expect("a machine of this world").wipe();
+    stage.world.monitor.wiped(C);
+    let Some(name) = comes(stage) else { return };
+    nemesis::give_up(&mut stage.world, C, name);
+    let settled = stage.until(move |w| {
+        let view = nemesis::present_view(w, FIRST);
+        let places = Places::of(&w.setup.cluster, &w.machines);
+        let mut places = places.locations();
+        let settled = places.all(|at| at.all_pasts().next().is_none());
+        view.nodes().any(|at| at == name) && settled
+    });
+    stage.section(h2, "v2");
+    comes(stage);
+    stage.section(h1, "v3");
+    stage.expect(settled, "what a lost member owes is not waited for");
+}
+
+/// D, which has no seat, is dismissed while it is cut off from all but A; it is told so there.
+pub(super) fn dismissed(stage: &mut Stage) {
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v1");
+    stage.cut(D, &[B, C, E, F]);
+    let command = GroupCommand::Dismiss {
+        name: D,
+        lost: false,
+    };
+    nemesis::propose(&mut stage.world, 0xfeed, command);
+    let told = stage.until(|w| w.machines[&D].lost.is_some());
+    stage.section(h1, "v2");
+    stage.expect(told, "a node that was dismissed stops");
+}
+
 /// A value is at A and B; when D, E and F look for what there is they hear C alone.
 pub(super) fn few_lists(stage: &mut Stage) {
     let h1 = stage.client(&[4]);
@@ -370,7 +448,7 @@ pub(super) fn two_sources(stage: &mut Stage) {
     stage.pass(2_000);
     let refused = propose(stage, &[D, E, F]);
     stage.pass(3_000);
-    let epoch = nemesis::present_view(&stage.world, 0).epoch.0;
+    let epoch = nemesis::present_view(&stage.world, FIRST).epoch.0;
     stage.expect(
         epoch == refused,
         "a third change waits for the values of the first",

@@ -13,8 +13,8 @@ use crate::workload::Ground;
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Address, Bug, KeyId, Limits, LockRef, NodeName, Planted, Purpose, SegmentId, StoragePolicy,
-    TagRule, Timing,
+    Address, Bug, GroupId, KeyId, Limits, LockRef, NodeName, Planted, Purpose, SegmentId,
+    StoragePolicy, TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::command::{Body, Command, LockCommand};
@@ -128,9 +128,11 @@ impl Stage {
         queue.map_or(Vec::new(), |q| q.refs.iter().copied().collect())
     }
 
-    /// Proposes the next epoch of the group to all its members.
+    /// Proposes the next epoch of both groups to all their members.
     pub fn next_epoch(&mut self) {
-        nemesis::next_view(&mut self.world, 0, 0xbeef);
+        for group in [GroupId::META, GroupId(1)] {
+            nemesis::next_view(&mut self.world, group, 0xbeef);
+        }
     }
 
     /// The second key of sections.

@@ -1,0 +1,252 @@
+//! Who is in the cluster: names, and the memories behind them.
+//!
+//! **Problem.** A quorum argument counts memories. Nodes come and go, disks are lost, and what was
+//! sent by one that is gone may arrive at any time.
+//!
+//! **Idea.** One state machine gives names, in the log of the meta-group. A name is given to one
+//! incarnation of a data directory, once; numbers ascend. Who has lost its disk, or has left, keeps
+//! its name for ever, and is heard no more; a new disk comes under a new name. So a view, which is a
+//! list of names, is a list of memories, and no node has to remember more than this table.
+//!
+//! **Departure.** Harmony's processes have addresses alone (§4.1), and one that comes back is the
+//! one that was there. Here who comes back with nothing is somebody else.
+
+use crate::base::{Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId};
+use crate::request::{Code, Refusal};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Nodes of a cluster at most, at one time.
+pub const PRESENT_MAX: usize = 1_000;
+/// Names that a cluster gives at most: each takes some 25 bytes for ever.
+pub const NAMES_MAX: usize = 65_536;
+/// Bytes of a label, or of a site's name, at most.
+pub const LABEL_MAX: usize = 64;
+/// Sites of a cluster at most.
+pub const SITES_MAX: usize = 1_000;
+
+/// Whether a node is heard. It never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Standing {
+    /// It is heard, whether it has a seat or not.
+    Present,
+    /// It has left: it has no seat, and nothing that anybody needs.
+    Gone,
+    /// Its disk is lost, and all that was there alone.
+    Lost,
+}
+
+impl Standing {
+    fn told(self) -> &'static str {
+        match self {
+            Standing::Present => "is in the cluster",
+            Standing::Gone => "has left it",
+            Standing::Lost => "was given up as lost",
+        }
+    }
+}
+
+/// A node, as the cluster knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The memory that the name stands for.
+    pub incarnation: Incarnation,
+    /// What people call it; empty once it is gone.
+    pub label: String,
+    /// Where it is.
+    pub site: SiteId,
+    /// Whether it is heard.
+    pub standing: Standing,
+}
+
+/// All names that were ever given, as of some number of changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registry {
+    /// 0 while the nodes of the cluster file have yet to meet.
+    version: u64,
+    /// Above all that were given.
+    next: NodeName,
+    sites: Vec<String>,
+    nodes: BTreeMap<NodeName, Registered>,
+}
+
+impl Registry {
+    /// Nobody has met anybody yet.
+    pub fn beginning(file: &Cluster) -> Registry {
+        let names = file.nodes.iter().map(|node| node.name.0);
+        Registry {
+            version: 0,
+            next: NodeName(names.max().unwrap_or(0).saturating_add(1)),
+            sites: file.sites.clone(),
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// A node of the cluster file has been met, for the first time.
+    pub(crate) fn meet(&mut self, node: &NodeInfo, incarnation: Incarnation) {
+        self.nodes.entry(node.name).or_insert_with(|| Registered {
+            incarnation,
+            label: node.label.clone(),
+            site: node.site,
+            standing: Standing::Present,
+        });
+    }
+
+    /// All nodes of the cluster file have met: from now on the meta-group says who is there.
+    pub(crate) fn found(&mut self) {
+        self.version = self.version.max(1);
+    }
+
+    /// The number of changes, from 1; 0 while the nodes of the cluster file have yet to meet.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What is known under a name.
+    pub fn get(&self, name: NodeName) -> Option<&Registered> {
+        self.nodes.get(&name)
+    }
+
+    /// Names that were given.
+    pub fn names(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes that were ever there, by name.
+    pub fn all(&self) -> impl Iterator<Item = (NodeName, &Registered)> {
+        self.nodes.iter().map(|(name, node)| (*name, node))
+    }
+
+    /// The nodes that are heard, by name.
+    pub fn present(&self) -> impl Iterator<Item = (NodeName, &Registered)> {
+        self.all()
+            .filter(|(_, node)| node.standing == Standing::Present)
+    }
+
+    /// Whether this is the memory that its name stands for, and is heard.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.get(node.name).is_some_and(|known| {
+            known.incarnation == node.incarnation && known.standing == Standing::Present
+        })
+    }
+
+    /// The name of a memory, whatever its standing.
+    pub fn name_of(&self, incarnation: Incarnation) -> Option<NodeName> {
+        let mut all = self.nodes.iter();
+        let found = all.find(|(_, node)| node.incarnation == incarnation);
+        found.map(|(name, _)| *name)
+    }
+
+    /// Whether everybody that this table names is named alike in another.
+    pub(crate) fn is_part_of(&self, other: &Registry) -> bool {
+        let alike = |(name, node): (&NodeName, &Registered)| {
+            let theirs = other.get(*name);
+            theirs.is_some_and(|theirs| theirs.incarnation == node.incarnation)
+        };
+        self.nodes.iter().all(alike)
+    }
+
+    /// Another memory under a known name: what nobody may do.
+    pub(crate) fn replace(&mut self, node: NodeId) {
+        if let Some(known) = self.nodes.get_mut(&node.name) {
+            known.incarnation = node.incarnation;
+        }
+    }
+
+    /// Gives a memory a name; one that has a name gets the same again.
+    ///
+    /// # Errors
+    /// Refused, with the bound that is full, or the label that is another's; nothing was changed.
+    pub(crate) fn admit(
+        &mut self,
+        incarnation: Incarnation,
+        (label, site): (&str, &str),
+        planted: Planted,
+    ) -> Result<NodeName, Refusal> {
+        let known = self.name_of(incarnation);
+        if let Some(name) = known.filter(|_| !planted.has(Bug::NamedTwice)) {
+            return match self.nodes[&name].standing {
+                Standing::Present => Ok(name),
+                gone => Err(refusal(format!(
+                    "the node was in the cluster and {}: a data directory is not used again; \
+                     start with a new one",
+                    gone.told()
+                ))),
+            };
+        }
+        for (what, text) in [("label", label), ("site", site)] {
+            if !is_label(text) {
+                return Err(refusal(format!(
+                    "a node's {what} is 1 to {LABEL_MAX} bytes without control characters; choose \
+                     another"
+                )));
+            }
+        }
+        if let Some((name, _)) = self.present().find(|(_, node)| node.label == label) {
+            return Err(refusal(format!(
+                "node {} has the label {label:?}; choose another",
+                name.0
+            )));
+        }
+        let full = |what, most| Err(refusal(format!("a cluster has at most {most} {what}")));
+        if self.present().count() >= PRESENT_MAX {
+            return full("nodes", PRESENT_MAX);
+        }
+        if self.nodes.len() >= NAMES_MAX || self.next.0 == u32::MAX {
+            return full("nodes, those counted that have left it", NAMES_MAX);
+        }
+        let at = self.sites.iter().position(|known| known == site);
+        if at.is_none() && self.sites.len() >= SITES_MAX {
+            return full("sites", SITES_MAX);
+        }
+        let at = at.unwrap_or_else(|| {
+            self.sites.push(site.into());
+            self.sites.len() - 1
+        });
+        let mut name = self.next;
+        if planted.has(Bug::NameGivenAgain) {
+            // That of one that is gone, if there is one.
+            let gone = |(_, node): &(&NodeName, &Registered)| node.standing != Standing::Present;
+            name = self.nodes.iter().find(gone).map_or(name, |(name, _)| *name);
+        }
+        self.next = NodeName(self.next.0.max(name.0 + 1));
+        let node = Registered {
+            incarnation,
+            label: label.into(),
+            // There are at most `SITES_MAX`.
+            site: SiteId(at as u16),
+            standing: Standing::Present,
+        };
+        self.nodes.insert(name, node);
+        self.version += 1;
+        Ok(name)
+    }
+
+    /// A node is heard no more. Who is gone may still turn out to be lost.
+    ///
+    /// # Errors
+    /// Refused, if there is no such node, or it is known to be lost; nothing was changed.
+    pub(crate) fn dismiss(&mut self, name: NodeName, standing: Standing) -> Result<(), Refusal> {
+        let known = self.nodes.get_mut(&name);
+        let known = known.ok_or_else(|| refusal(format!("there is no node {}", name.0)))?;
+        if known.standing >= standing {
+            let what = known.standing.told();
+            return Err(refusal(format!("node {} {what}", name.0)));
+        }
+        known.standing = standing;
+        known.label = String::new();
+        self.version += 1;
+        Ok(())
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    (1..=LABEL_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+fn refusal(why: String) -> Refusal {
+    Refusal::definite(Code::BadRequest, format!("{why}; nothing was changed"))
+}
