@@ -11,8 +11,9 @@ use fermata_sim::planted::{all, spring};
 /// Nor does a primary that moves too often, or to a seat that lags, break any promise, nor one who
 /// waits in vain, nor a section that is shorter than it was said to be, nor a write that says that
 /// it may have taken effect, or that it is past. And where a disk is lost the checker of eventual
-/// puts forgets what was kept: it may have been there alone.
-const EXPECTED: [Bug; 15] = [
+/// puts forgets what was kept: it may have been there alone; nor does any complain of what is kept for a
+/// disk that is lost.
+const EXPECTED: [Bug; 16] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,
     Bug::GoneCallerStays,
@@ -28,6 +29,7 @@ const EXPECTED: [Bug; 15] = [
     Bug::PutDoneUnhurriedForEver,
     Bug::ChangedTermsAtOnce,
     Bug::HarvestedAtOne,
+    Bug::DebtOfTheLost,
 ];
 
 /// Not a scenario's own expectation, nor a panic.

@@ -254,9 +254,9 @@ pub(super) fn retired_asked(stage: &mut Stage) {
     }
     stage.pass(3_000);
     stage.mend();
-    stage.pass(3_000);
-    born(stage, &[C], before);
     stage.section(h1, "v3");
+    random::rest(&mut stage.world);
+    born(stage, &[C], before);
 }
 
 /// A machine comes to A's site; its name once it runs.
