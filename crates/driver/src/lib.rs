@@ -38,7 +38,7 @@ pub mod ballast;
 mod memory;
 pub mod outgoing;
 
-pub use memory::Recall;
+pub use memory::{Recall, batch};
 
 use fermata_protocol::base::{Bug, Config, Micros, NodeId, NodeName, Now, Planted};
 use fermata_protocol::io::{Effects, Input, Output, When};

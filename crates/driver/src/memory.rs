@@ -26,7 +26,7 @@ impl Memory for Recall<'_> {
 }
 
 /// The writes of one step.
-pub(crate) fn batch(writes: Vec<Write>) -> Batch {
+pub fn batch(writes: Vec<Write>) -> Batch {
     let op = |write| match write {
         Write::Put { key, value } => Op::Put { key, value },
         Write::Delete { key } => Op::Delete { key },

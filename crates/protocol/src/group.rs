@@ -3,6 +3,7 @@
 
 use crate::base::storage::MEMBERS_MAX;
 use crate::base::{Group, GroupId, Location, Planted, View};
+use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::meta::Meta;
@@ -38,6 +39,13 @@ impl GroupState {
             meta,
             sessions: Sessions::default(),
         }
+    }
+
+    /// The same after a history that ended elsewhere, with what it has left of the catalogue.
+    pub(crate) fn after(mut self, history: (u64, Sessions), catalogue: Catalogue) -> GroupState {
+        (self.commands, self.sessions) = history;
+        self.meta = self.meta.map(|meta| meta.with(catalogue));
+        self
     }
 
     /// The state in which the next log of this group starts, once a successor view is decided.

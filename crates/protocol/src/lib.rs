@@ -41,6 +41,7 @@ pub mod base;
 pub mod catalogue;
 pub mod client;
 pub mod command;
+pub mod convert;
 pub mod coordinator;
 pub mod group;
 pub mod io;

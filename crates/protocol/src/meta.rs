@@ -26,6 +26,11 @@ impl Meta {
         }
     }
 
+    /// The same with these keyspaces.
+    pub(crate) fn with(self, catalogue: Catalogue) -> Meta {
+        Meta { catalogue, ..self }
+    }
+
     /// Who is in the cluster.
     pub fn registry(&self) -> &Registry {
         &self.registry

@@ -1,6 +1,8 @@
 //! Whole nodes over memory that is always durable and a network that loses nothing: the shortest
 //! way through every room. Faults are the simulator's business.
 
+#[path = "node_three_nodes/convert.rs"]
+mod convert;
 #[path = "node_three_nodes/memory.rs"]
 mod memory;
 #[path = "common/nodes.rs"]

@@ -16,8 +16,9 @@
 use crate::clock;
 use crate::serve::Medium;
 use fermata_driver::ballast::Ballast;
-use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
-use fermata_protocol::wire;
+use fermata_driver::{Recall, batch};
+use fermata_protocol::base::{ClusterId, Config, Incarnation, NodeId, NodeName};
+use fermata_protocol::{convert, wire};
 use fermata_storage::{Batch, FileDisk, Options, Persisted, Store};
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
@@ -48,17 +49,13 @@ fn medium(dir: &Path) -> Result<Medium, String> {
     })
 }
 
-/// Opens the data directory of `name`, which is created if absent, with the store on `medium`, or
-/// else in the directory. Blocks.
+/// Opens the data directory of a node, which is created if absent, with the store on `medium`, or
+/// else in the directory. One of the version before is converted. Blocks.
 ///
 /// # Errors
 /// One sentence for the operator; nothing was changed in a directory that is not ours.
-pub(crate) fn open(
-    dir: &Path,
-    cluster: ClusterId,
-    name: NodeName,
-    given: Option<Medium>,
-) -> Result<Opened, String> {
+pub(crate) fn open(dir: &Path, config: &Config, given: Option<Medium>) -> Result<Opened, String> {
+    let (cluster, name) = (config.cluster.id, config.name);
     let file = read(dir)?;
     if let Some(found) = &file {
         check(dir, found, cluster, name)?;
@@ -81,12 +78,23 @@ pub(crate) fn open(
     };
     let identity = match (file, record) {
         (file, Some(record)) => {
-            let stored: Identity = wire::decode(&record)
+            let mut stored: Identity = wire::decode(&record)
                 .map_err(|_| format!("the identity in {} is unreadable", place.display()))?;
             check(dir, &stored, cluster, name)?;
+            if stored.version == convert::FROM {
+                stored = converted(dir, &mut store, config, stored)?;
+            }
+            let before = |file: &Identity| Identity {
+                version: wire::VERSION,
+                ..file.clone()
+            };
             match file {
                 // The first start was interrupted between record and file.
                 None => write(dir, &stored)?,
+                // Or a conversion was.
+                Some(file) if file.version == convert::FROM && before(&file) == stored => {
+                    write(dir, &stored)?;
+                }
                 Some(file) if file != stored => {
                     return Err(format!(
                         "{} has {FILE} of another store than it holds: {REPLACE}",
@@ -125,6 +133,44 @@ pub(crate) struct Opened {
     pub(crate) id: NodeId,
 }
 
+/// Makes a directory of the version before one of this version, in one batch with its identity.
+fn converted(
+    dir: &Path,
+    store: &mut Store,
+    config: &Config,
+    before: Identity,
+) -> Result<Identity, String> {
+    let place = dir.display();
+    let (from, to) = (convert::FROM, wire::VERSION);
+    let refused =
+        |why| format!("{place} is of version {from}, and cannot be converted to {to}: {why}");
+    let writes = convert::directory(config, &Recall(store)).map_err(refused)?;
+    let identity = Identity {
+        version: to,
+        ..before
+    };
+    append(
+        dir,
+        store,
+        batch(writes).put(RECORD, wire::encode(&identity)),
+    )?;
+    tracing::info!("{place} was of version {from}, and is of version {to} now");
+    Ok(identity)
+}
+
+fn append(dir: &Path, store: &mut Store, batch: Batch) -> Result<(), String> {
+    store.append(batch);
+    let flush = store.take_flush().expect("a batch was appended");
+    let done = flush.run();
+    match done.outcome() {
+        Persisted::Done => {}
+        Persisted::Full(lack) => return Err(format!("cannot write to {}: {lack}", dir.display())),
+        Persisted::Fatal(e) => return Err(format!("cannot write to {}: {e}", dir.display())),
+    }
+    store.flushed(done);
+    Ok(())
+}
+
 const REPLACE: &str = "refusing to start, since promises may be lost; leave this node down, \
                        the others go on while they are a majority";
 
@@ -147,15 +193,11 @@ fn create(
         node: name.0,
         incarnation: format!("{incarnation:032x}"),
     };
-    store.append(Batch::new().put(RECORD, wire::encode(&identity)));
-    let flush = store.take_flush().expect("a batch was appended");
-    let done = flush.run();
-    match done.outcome() {
-        Persisted::Done => {}
-        Persisted::Full(lack) => return Err(format!("cannot write to {}: {lack}", dir.display())),
-        Persisted::Fatal(e) => return Err(format!("cannot write to {}: {e}", dir.display())),
-    }
-    store.flushed(done);
+    append(
+        dir,
+        store,
+        Batch::new().put(RECORD, wire::encode(&identity)),
+    )?;
     write(dir, &identity)?;
     Ok(identity)
 }
@@ -187,7 +229,7 @@ fn write(dir: &Path, identity: &Identity) -> Result<(), String> {
 
 fn check(dir: &Path, found: &Identity, cluster: ClusterId, name: NodeName) -> Result<(), String> {
     let dir = dir.display();
-    if found.version != wire::VERSION {
+    if ![convert::FROM, wire::VERSION].contains(&found.version) {
         let (theirs, ours) = (found.version, wire::VERSION);
         return Err(format!(
             "{dir} has format version {theirs}, this build knows {ours}"
@@ -231,26 +273,52 @@ fn refuse_foreign(dir: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fermata_protocol::base::{Cluster, Limits, LockRef, Planted, Timing};
 
     const CLUSTER: ClusterId = ClusterId(7);
     const NODE: NodeName = NodeName(1);
+
+    fn config(cluster: ClusterId, name: NodeName) -> Config {
+        Config {
+            name,
+            cluster: Cluster {
+                id: cluster,
+                segment_bits: 0,
+                lowest_ref: LockRef(1),
+                sites: vec![],
+                nodes: vec![],
+                groups: vec![],
+            },
+            timing: Timing::default(),
+            limits: Limits::default(),
+            planted: Planted::NONE,
+        }
+    }
+
+    fn opened(dir: &Path) -> Result<Opened, String> {
+        open(dir, &config(CLUSTER, NODE), None)
+    }
 
     #[test]
     fn a_directory_keeps_its_incarnation() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("new");
-        let first = open(&dir, CLUSTER, NODE, None).unwrap().id;
-        assert_eq!(open(&dir, CLUSTER, NODE, None).unwrap().id, first);
+        let first = opened(&dir).unwrap().id;
+        assert_eq!(opened(&dir).unwrap().id, first);
         std::fs::remove_file(dir.join(FILE)).unwrap();
-        assert_eq!(open(&dir, CLUSTER, NODE, None).unwrap().id, first);
+        assert_eq!(opened(&dir).unwrap().id, first);
     }
 
     #[test]
     fn a_foreign_or_emptied_directory_is_refused() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("d");
-        drop(open(&dir, CLUSTER, NODE, None).unwrap());
-        let refused = |cluster, name| open(&dir, cluster, name, None).map(|_| ()).unwrap_err();
+        drop(opened(&dir).unwrap());
+        let refused = |cluster, name| {
+            open(&dir, &config(cluster, name), None)
+                .map(|_| ())
+                .unwrap_err()
+        };
         assert!(refused(ClusterId(8), NODE).contains("belongs to cluster"));
         assert!(refused(CLUSTER, NodeName(2)).contains("belongs to node"));
         std::fs::remove_dir_all(dir.join("store")).unwrap();
@@ -258,7 +326,7 @@ mod tests {
         let other = temp.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(other.join("letters.txt"), "x").unwrap();
-        let error = open(&other, CLUSTER, NODE, None).map(|_| ()).unwrap_err();
+        let error = opened(&other).map(|_| ()).unwrap_err();
         assert!(error.contains("no data directory"), "{error}");
     }
 
@@ -266,12 +334,7 @@ mod tests {
     fn two_processes_do_not_share_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("d");
-        let _held = open(&dir, CLUSTER, NODE, None).unwrap();
-        assert!(
-            open(&dir, CLUSTER, NODE, None)
-                .map(|_| ())
-                .unwrap_err()
-                .contains("in use")
-        );
+        let _held = opened(&dir).unwrap();
+        assert!(opened(&dir).map(|_| ()).unwrap_err().contains("in use"));
     }
 }

@@ -298,8 +298,8 @@ async fn open_store(
     medium: Option<Medium>,
 ) -> Result<identity::Opened, StartError> {
     let dir = resolved.data_dir.clone();
-    let (cluster, name) = (resolved.config.cluster.id, resolved.config.name);
-    let open = move || identity::open(&dir, cluster, name, medium);
+    let config = resolved.config.clone();
+    let open = move || identity::open(&dir, &config, medium);
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|e| StartError::Data(e.to_string()))?;
     opened.map_err(StartError::Data)

@@ -375,7 +375,7 @@ planted_bugs! {
     NamedTwice,
     /// R7: a name is given again when its node is gone.
     NameGivenAgain,
-    /// R7: a node that is gone is still heard.
+    /// R8: a node that is gone is still heard.
     GoneIsHeard,
     /// V8: what a lost member owes is waited for.
     DebtOfTheLost,

@@ -9,6 +9,7 @@ use crate::io::{Effects, Memory};
 use crate::wire::record::{self, LogRecord};
 use crate::wire::{decode, encode};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -232,11 +233,80 @@ impl Disk {
     }
 }
 
+/// Puts all records of a log of this node under another name, with other members and the states
+/// rewritten; one that cannot be rewritten is as corrupt.
+///
+/// # Errors
+/// What is wrong with the log's records.
+pub(crate) fn rename(
+    from: LogId,
+    (to, view): (LogId, &View),
+    memory: &dyn Memory,
+    state: impl Fn(&Bytes) -> Option<Bytes>,
+    fx: &mut Effects,
+) -> Result<(), Unrecoverable> {
+    let created = read::<CreatedRecord>(from, LogRecord::Created, memory)?;
+    let (created, _) = created.ok_or(Unrecoverable::Missing)?;
+    let snapshot = read::<SnapshotRecord>(from, LogRecord::Snapshot, memory)?;
+    let rewritten = |kind, old: &Bytes| state(old).ok_or(Unrecoverable::Void(kind));
+    let start = match created.start.is_empty() {
+        // The log began here with a snapshot.
+        true => Bytes::new(),
+        false => rewritten(LogRecord::Created, &created.start)?,
+    };
+    let void = |_| Unrecoverable::Void(LogRecord::Promise);
+    let promise = memory.get(&record::log(from, LogRecord::Promise));
+    let mut kept = Vec::new();
+    if let Some(promise) = promise.map_err(void)? {
+        kept.push((record::log(to, LogRecord::Promise), promise));
+    }
+    let (first, last) = (
+        record::accepted(from, Slot(0)),
+        record::log(from, LogRecord::Snapshot),
+    );
+    for (key, vote) in memory.scan(&first, &last, usize::MAX) {
+        let slot = record::slot_of(&key);
+        let (Some(slot), Ok(vote)) = (slot, vote) else {
+            return Err(Unrecoverable::Void(LogRecord::Accepted));
+        };
+        kept.push((record::accepted(to, slot), vote));
+    }
+    Log::delete(from, fx);
+    put_created(
+        to,
+        &CreatedRecord {
+            view: view.clone(),
+            first: created.first,
+            start,
+        },
+        fx,
+    );
+    if let Some((snapshot, _)) = snapshot {
+        let state = rewritten(LogRecord::Snapshot, &snapshot.state)?;
+        let snapshot = SnapshotRecord { state, ..snapshot };
+        fx.put(record::log(to, LogRecord::Snapshot), encode(&snapshot));
+    }
+    for (key, value) in kept {
+        fx.put(key, value);
+    }
+    Ok(())
+}
+
 pub(super) fn put_created(id: LogId, created: &CreatedRecord, fx: &mut Effects) {
     fx.put(record::log(id, LogRecord::Created), encode(created));
 }
 
 impl Log {
+    /// Puts the records of a log of this node that begins with its group, as all members have it.
+    pub(crate) fn found(id: LogId, view: &View, start: Bytes, fx: &mut Effects) {
+        let created = CreatedRecord {
+            view: view.clone(),
+            first: Seat(0),
+            start,
+        };
+        put_created(id, &created, fx);
+    }
+
     pub(super) fn put_promise(&self, fx: &mut Effects) {
         let value = encode(&PromiseRecord {
             promised: self.promised,

@@ -1,0 +1,166 @@
+//! A directory of the version before.
+
+use super::*;
+use fermata_protocol::base::{Ballot, Incarnation, Location, Seat, Slot, Timestamp};
+use fermata_protocol::convert as conversion;
+use fermata_protocol::paxos::Stop;
+use fermata_protocol::registry::Registry;
+use fermata_protocol::sessions::Sessions;
+
+/// The group that kept the catalogue.
+const FIRST: GroupId = GroupId(1);
+
+/// A state of the meta-group, as the log of the first group had it.
+fn state_before(config: &Config, state: &Bytes) -> Bytes {
+    type Now = (
+        u64,
+        Location,
+        u8,
+        Option<View>,
+        Option<(Registry, Catalogue)>,
+        Sessions,
+    );
+    let now: Now = wire::decode(state).expect("a group's state");
+    let (commands, _, least, next, meta, sessions) = now;
+    let location = Location::beginning(&config.cluster.groups[0]);
+    let (_, catalogue) = meta.expect("the meta-group's");
+    wire::encode(&(commands, location, least, next, catalogue, sessions))
+}
+
+/// A record of a log of the meta-group, as it was.
+fn record_before(config: &Config, kind: u8, value: &Bytes) -> Bytes {
+    match kind {
+        0 => {
+            let (_, first, start): (View, Seat, Bytes) = wire::decode(value).expect("created");
+            let view = &config.cluster.groups[0].view;
+            wire::encode(&(view, first, state_before(config, &start)))
+        }
+        3 => {
+            type Snapshot = (Slot, Ballot, Option<Stop>, Timestamp, Bytes);
+            let now: Snapshot = wire::decode(value).expect("a snapshot");
+            let (slot, begin, stopped, upper, state) = now;
+            wire::encode(&(slot, begin, stopped, upper, state_before(config, &state)))
+        }
+        _ => value.clone(),
+    }
+}
+
+/// Whether a record is of the own log of this group.
+fn is_of(key: &[u8], group: GroupId) -> bool {
+    key.first() == Some(&b'l') && key[1..17] == group.0.to_be_bytes() && key[17] == 0
+}
+
+fn all(ram: &Ram) -> Vec<(Bytes, Bytes)> {
+    let all = ram.scan(b"", b"\xff", usize::MAX).into_iter();
+    all.map(|(key, value)| (key, value.expect("no rot")))
+        .collect()
+}
+
+/// What the version before has of this.
+fn before(config: &Config, ram: &Ram) -> Ram {
+    let mut old = Ram::default();
+    for (key, value) in all(ram) {
+        let (key, value) = match &key[..] {
+            b"nregistry" => {
+                let now: Registry = wire::decode(&value).expect("a registry");
+                let then = now.all().map(|(name, node)| (name, node.incarnation));
+                let then: Vec<(NodeName, Incarnation)> = then.collect();
+                (key, wire::encode(&then))
+            }
+            [b'p', _, _, a, b] => (vec![b'p', *a, *b].into(), value),
+            log if is_of(log, GroupId::META) => {
+                let mut name = log.to_vec();
+                name[1..17].copy_from_slice(&FIRST.0.to_be_bytes());
+                (name.into(), record_before(config, log[30], &value))
+            }
+            log if is_of(log, FIRST) => continue,
+            _ => (key, value),
+        };
+        old.append(vec![Write::Put { key, value }]);
+    }
+    old
+}
+
+/// All that there was is there afterwards, record by record, in a log with a snapshot as in one
+/// without; and it serves.
+#[test]
+fn a_directory_of_the_version_before_is_converted() {
+    let limits = Limits {
+        snapshot_every: 4,
+        ..Limits::default()
+    };
+    for (limits, keyspaces) in [(Limits::default(), 1), (limits, 9)] {
+        let mut small = Small::with(3, limits.clone());
+        let value = Some(Bytes::from_static(b"v"));
+        let put = Operation::Put {
+            key: key("e"),
+            value: value.clone(),
+        };
+        small.ask(0, 1, put);
+        for number in 0..keyspaces {
+            let keyspace = Keyspace {
+                name: format!("old{number}"),
+                ..Keyspace::built_in()[0].clone()
+            };
+            small.ask(0, 2 + number, Operation::CreateKeyspace(keyspace));
+        }
+        // Others lead, so that there are promises.
+        small.dead = Some(0);
+        small.run(5_000_000);
+        small.dead = None;
+        small.run(5_000_000);
+        small.nodes = core::mem::take(&mut small.nodes)
+            .into_iter()
+            .map(|(node, ram)| {
+                let config = node.config().clone();
+                let mut old = before(&config, &ram);
+                let snapshot = |(key, _): &(Bytes, Bytes)| is_of(key, FIRST) && key[30] == 3;
+                assert_eq!(all(&old).iter().any(snapshot), keyspaces > 1);
+                let promise = |(key, _): &(Bytes, Bytes)| is_of(key, FIRST) && key[30] == 1;
+                assert!(all(&old).iter().any(promise));
+                old.append(conversion::directory(&config, &old).expect("it can be converted"));
+                let same = |(key, _): &(Bytes, Bytes)| !is_of(key, FIRST);
+                let now: Vec<_> = all(&old).into_iter().filter(same).collect();
+                let then: Vec<_> = all(&ram).into_iter().filter(same).collect();
+                assert_eq!(now, then);
+                let again = Node::recover(config, node.id(), &old, at(small.now), 77);
+                (again.expect("a directory of this version"), old)
+            })
+            .collect();
+        small.inputs.clear();
+        small.run(5_000_000);
+        let known = small.nodes[2].0.here().catalogue().all();
+        let names: Vec<&str> = known.iter().map(|k| &k.name[..]).collect();
+        assert_eq!(names.len() as u64, 2 + keyspaces, "{names:?}");
+        let (_, entry) = entered(small.ask(1, 50, enter("e")));
+        assert_eq!(entry, value);
+        let keyspace = Keyspace {
+            name: "new".into(),
+            ..Keyspace::built_in()[0].clone()
+        };
+        let reply = small.ask(2, 51, Operation::CreateKeyspace(keyspace));
+        assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
+    }
+}
+
+/// What the version before could not have had is refused, and a directory that never took part has
+/// nothing to convert.
+#[test]
+fn a_directory_that_cannot_be_converted_is_refused() {
+    let config = config(0, 3, BITS);
+    assert_eq!(conversion::directory(&config, &Ram::default()), Ok(vec![]));
+    let small = Small::new(3);
+    let mut old = before(&config, &small.nodes[0].1);
+    let id = LogId {
+        group: FIRST,
+        scope: Scope::Group,
+        epoch: Epoch::FIRST,
+    };
+    let key = record::log(id, LogRecord::Created);
+    let value = old.get(&key).expect("no rot").expect("a log");
+    let epoch = Epoch(2);
+    let moved = record::log(LogId { epoch, ..id }, LogRecord::Created);
+    old.append(vec![Write::Put { key: moved, value }]);
+    let refused = conversion::directory(&config, &old);
+    assert!(refused.is_err_and(|why| why.contains("changed its members")));
+}
