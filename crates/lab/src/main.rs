@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod idle;
 mod pause;
 mod rtt;
 mod sim;
@@ -59,6 +60,8 @@ enum Command {
         #[arg(long)]
         profile: Option<String>,
     },
+    /// What a cluster sends and does that nobody uses, per second and node, by its size.
+    Idle,
 }
 
 /// Why a command could not do its work.
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(cli.json, &args),
         Command::Rtt { profile } => rtt::run(cli.json, profile.as_deref()).map(|()| 0),
         Command::Pause { profile } => pause::run(cli.json, profile.as_deref()).map(|()| 0),
+        Command::Idle => idle::run(cli.json).map(|()| 0),
     };
     match done {
         Ok(status) => ExitCode::from(status),

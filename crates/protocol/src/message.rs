@@ -51,9 +51,9 @@ pub enum Message {
 }
 
 /// Who a node is and whom it knows. A node of the cluster file answers nothing and counts nobody
-/// before it knows the incarnation of every node there, and one that has joined before it knows that
-/// it was admitted; its knowledge is durable, and another incarnation under a known name is refused
-/// (F8c).
+/// before it knows the incarnation of every node there, and one that has joined before it knows
+/// that it was admitted; its knowledge is durable, and another incarnation under a known name is
+/// refused (F8c).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// The sender's cluster.

@@ -5,8 +5,8 @@
 //!
 //! **Idea.** One state machine gives names, in the log of the meta-group. A name is given to one
 //! incarnation of a data directory, once; numbers ascend. Who has lost its disk, or has left, keeps
-//! its name for ever, and is heard no more; a new disk comes under a new name. So a view, which is a
-//! list of names, is a list of memories, and no node has to remember more than this table.
+//! its name for ever, and is heard no more; a new disk comes under a new name. So a view, which is
+//! a list of names, is a list of memories, and no node has to remember more than this table.
 //!
 //! **Departure.** Harmony's processes have addresses alone (§4.1), and one that comes back is the
 //! one that was there. Here who comes back with nothing is somebody else.

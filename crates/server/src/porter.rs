@@ -152,7 +152,7 @@ impl Porter {
         let config = &resolved.config;
         let catalogue = fermata_protocol::base::Keyspace::built_in();
         let nodes = resolved.nodes.iter().map(|n| v1::NodeAddress {
-            node: n.name.into(),
+            node: n.name,
             label: n.label.clone(),
             site: n.site.clone(),
             grpc: n.grpc.clone(),
@@ -161,7 +161,7 @@ impl Porter {
         Porter {
             info: v1::ClusterInfo {
                 cluster: Bytes::copy_from_slice(&config.cluster.id.0.to_be_bytes()),
-                node: config.name.0.into(),
+                node: config.name.0,
                 nodes: nodes.collect(),
                 sites: config.cluster.sites.clone(),
                 segment_bits: config.cluster.segment_bits.into(),

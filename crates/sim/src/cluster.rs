@@ -37,6 +37,25 @@ pub fn schedule(replicas: u32) -> Cluster {
     build(1, &sites, &[(1, (0, 1), &members)])
 }
 
+/// Groups of five, which own four to eight segments each; nobody has two seats but in the
+/// meta-group.
+pub fn of_fives(groups: u32) -> Cluster {
+    let sites: Vec<u16> = (0..5 * groups).map(|i| (i % 3) as u16).collect();
+    let segments = (4 * groups).next_power_of_two();
+    let bits = segments.trailing_zeros();
+    let members: Vec<Vec<u32>> = (0..groups)
+        .map(|g| (1..=5).map(|i| 5 * g + i).collect())
+        .collect();
+    let begin = |g: u32| g * segments / groups;
+    let arcs = (0..groups).map(|g| (begin(g), begin(g + 1) - 1));
+    let named = (1..).zip(arcs).zip(&members);
+    let named: Vec<(u128, (u32, u32), &[u32])> = named
+        .map(|((id, arc), members)| (id, arc, &members[..]))
+        .collect();
+    // At most 2^24 groups, so that the bits are few.
+    build(bits as u8, &sites, &named)
+}
+
 /// One node per site, one group, one segment: the cluster of the paper's experiments.
 pub fn paper() -> Cluster {
     build(0, &[0, 1, 2], &[(1, (0, 0), &[1, 2, 3])])

@@ -27,6 +27,7 @@ pub mod cluster;
 pub mod dice;
 pub mod disk;
 pub mod history;
+pub mod idle;
 pub mod kind;
 pub mod link;
 pub mod machine;

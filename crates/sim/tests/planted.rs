@@ -6,13 +6,13 @@ use fermata_protocol::base::Bug;
 use fermata_sim::checkers::NAMES;
 use fermata_sim::planted::{all, spring};
 
-/// Seen by the scenario alone: an eventual put may be ordered behind the section that does not
-/// find it, since a grant that is prepared again does not adopt (G5); no history calls that wrong.
-/// Nor does a primary that moves too often, or to a seat that lags, break any promise, nor one who
+/// Seen by the scenario alone: an eventual put may be ordered behind the section that does not find
+/// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
+/// does a primary that moves too often, or to a seat that lags, break any promise, nor one who
 /// waits in vain, nor a section that is shorter than it was said to be, nor a write that says that
 /// it may have taken effect, or that it is past. And where a disk is lost the checker of eventual
-/// puts forgets what was kept: it may have been there alone; nor does any complain of what is kept for a
-/// disk that is lost.
+/// puts forgets what was kept: it may have been there alone; nor does any complain of what is kept
+/// for a disk that is lost.
 const EXPECTED: [Bug; 16] = [
     Bug::EnterIgnoresEventual,
     Bug::UsageForgotten,

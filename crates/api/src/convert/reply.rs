@@ -98,7 +98,7 @@ fn entry_to(entry: QueueEntry, names: &Names) -> v1::QueueEntry {
 
 fn inspection_to(i: Inspection) -> v1::Inspection {
     v1::Inspection {
-        node: i.node.0.into(),
+        node: i.node.0,
         segment: i.segment.0,
         epoch: i.epoch.0,
         tag: Some(tag_to(i.tag)),
@@ -107,7 +107,7 @@ fn inspection_to(i: Inspection) -> v1::Inspection {
         eventual: i.eventual.map(|e| v1::EventualTag {
             applied: e.applied,
             clock_us: e.clock,
-            node: e.node.0.into(),
+            node: e.node.0,
             counter: e.counter,
         }),
         applied: i.applied,
@@ -118,7 +118,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
     let log = |l: LogStatus| v1::LogStatus {
         segment: l.segment.map(|s| s.0),
         epoch: l.epoch.0,
-        primary: l.primary.map(|p| p.0.into()),
+        primary: l.primary.map(|p| p.0),
         applied: l.applied,
         commands: l.commands,
         busy_keys: l.busy_keys,
@@ -126,11 +126,11 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
     v1::NodeStatus {
         // The node's program has the same as this crate.
         version: env!("CARGO_PKG_VERSION").into(),
-        node: s.node.0.into(),
+        node: s.node.0,
         label: s.label,
         site: names.site_name(s.site),
         writable: s.writable,
-        alive: s.alive.into_iter().map(|n| n.0.into()).collect(),
+        alive: s.alive.into_iter().map(|n| n.0).collect(),
         logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
         group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
@@ -249,7 +249,7 @@ fn clock_to(c: ClockStatus) -> v1::ClockStatus {
         state: state.into(),
         bound_us: c.bound,
         violations: c.violations,
-        against: c.against.map(|n| n.0.into()),
+        against: c.against.map(|n| n.0),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Beats: one message per pair of nodes, whatever the number of logs. A beat says which logs its
-//! sender leads; the answer extends their leases. Both say how new the sender's catalogue and registry
-//! are. An
-//! answer also bounds the trip, by which interval clocks are compared ([`super::clock_watch`]).
+//! sender leads; the answer extends their leases. Both say how new the sender's catalogue and
+//! registry are. An answer also bounds the trip, by which interval clocks are compared
+//! ([`super::clock_watch`]).
 
 use super::agenda::Room;
 use super::{Here, Node, Step};

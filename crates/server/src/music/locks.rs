@@ -503,7 +503,7 @@ impl Locks {
     /// The address of another node's REST face.
     pub(super) fn address(&self, node: u32) -> Option<&str> {
         let nodes = &self.store.porter.info.nodes;
-        let found = nodes.iter().find(|n| n.node == u32::from(node));
+        let found = nodes.iter().find(|n| n.node == node);
         found
             .map(|n| n.rest.as_str())
             .filter(|rest| !rest.is_empty())

@@ -218,11 +218,14 @@ pub struct Observer {
     pending: BTreeMap<NodeName, VecDeque<(u64, Head)>>,
     requested: BTreeSet<(SessionId, u64)>,
     /// Enqueues that were submitted: by primary, who asks, and call.
-    submits: BTreeMap<(NodeName, NodeName, u64), (SegmentId, (SessionId, u64))>,
+    submits: BTreeMap<(NodeName, NodeName, u64), Submitted>,
     sections: usize,
     ended: usize,
     hearing: Option<(u64, Option<Tag>)>,
 }
+
+/// An enqueue that was submitted: its segment, its session and number.
+type Submitted = (SegmentId, (SessionId, u64));
 
 impl Observer {
     fn note(&mut self, now: u64, fact: Fact) {

@@ -277,14 +277,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::Crowd => crowd(world, &mut dice),
         Fault::Burst => crossings::burst(world, &mut dice),
         Fault::Cross(crossing) => crossings::strike(world, crossing, &mut dice),
-        Fault::Storm => {
-            let before = world.fates.per_mille;
-            world.note(|| format!("! macro-steps for {duration}"));
-            world.fates.per_mille = 400;
-            world.at(world.now + duration, move |w| {
-                w.fates.per_mille = before.min(w.fates.per_mille)
-            });
-        }
+        Fault::Storm => storm(world, duration),
         Fault::Clock => turn_clock(world, name, &mut dice, wild),
         Fault::SlowDisk => set_latency(world, name, (20_000, 400_000), duration),
         Fault::FullDisk => {
@@ -303,24 +296,8 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             down(world, name, true, duration);
         }
         Fault::Wipe => wipe(world, name, duration),
-        Fault::Join => {
-            let (site, dice) = (dice.below(3) as u16, dice.fork());
-            if world.machines.len() < world.setup.cluster.nodes.len() + COMERS_MAX {
-                coming::join(world, site, move |w, _| {
-                    let mut dice = dice;
-                    let group = any_group(w, &mut dice);
-                    move_seats(w, group, &mut dice);
-                });
-            }
-        }
-        Fault::Leave => {
-            let file = &world.setup.cluster.nodes;
-            let came = |name: &&NodeName| !file.iter().any(|node| node.name == **name);
-            let came: Vec<NodeName> = names.iter().filter(came).copied().collect();
-            if let Some(name) = dice.pick(&came) {
-                coming::leave(world, *name);
-            }
-        }
+        Fault::Join => join(world, &mut dice),
+        Fault::Leave => leave(world, &mut dice),
         Fault::Replace => {
             wipe(world, name, duration);
             let site = world.machines[&name].site;
@@ -340,6 +317,37 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
                 down(world, name, true, dice.between(100_000, 2_000_000));
             }
         }
+    }
+}
+
+/// Macro-steps come thick for a while.
+fn storm(world: &mut World, duration: u64) {
+    let before = world.fates.per_mille;
+    world.note(|| format!("! macro-steps for {duration}"));
+    world.fates.per_mille = 400;
+    world.at(world.now + duration, move |w| {
+        w.fates.per_mille = before.min(w.fates.per_mille)
+    });
+}
+
+/// A new node comes, and seats of a group change.
+fn join(world: &mut World, dice: &mut Dice) {
+    let (site, mut dice) = (dice.below(3) as u16, dice.fork());
+    if world.machines.len() < world.setup.cluster.nodes.len() + COMERS_MAX {
+        coming::join(world, site, move |w, _| {
+            let group = any_group(w, &mut dice);
+            move_seats(w, group, &mut dice);
+        });
+    }
+}
+
+/// A node that has come leaves.
+fn leave(world: &mut World, dice: &mut Dice) {
+    let file = &world.setup.cluster.nodes;
+    let came = |name: &&NodeName| !file.iter().any(|node| node.name == **name);
+    let came: Vec<NodeName> = world.machines.keys().filter(came).copied().collect();
+    if let Some(name) = dice.pick(&came) {
+        coming::leave(world, *name);
     }
 }
 

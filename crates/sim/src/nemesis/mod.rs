@@ -6,8 +6,8 @@
 //! almost no power against quorum protocols; operations that touch chosen subsets find in hundreds
 //! of runs what the walk does not find in millions. [`faults`] draws a schedule of crashes, cuts,
 //! pauses, clocks and disks that go wrong, and clients that die, are suspected, and come back;
-//! [`crossings`] makes two of the protocol's rules meet, and [`coming`] brings nodes, and takes them
-//! away.
+//! [`crossings`] makes two of the protocol's rules meet, and [`coming`] brings nodes, and takes
+//! them away.
 
 mod coming;
 mod crossings;

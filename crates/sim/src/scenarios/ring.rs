@@ -296,8 +296,8 @@ pub(super) fn newcomer(stage: &mut Stage) {
     stage.pass(3_000);
 }
 
-/// C's disk is lost, with an eventual put that was there alone. A node with an empty directory takes
-/// its seat; what C owes is written off, and C's name is given to nobody.
+/// C's disk is lost, with an eventual put that was there alone. A node with an empty directory
+/// takes its seat; what C owes is written off, and C's name is given to nobody.
 pub(super) fn lost_disk(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
     stage.section(h1, "v1");
