@@ -110,8 +110,6 @@ pub trait Shell {
 pub struct Driver {
     node: Node,
     id: NodeId,
-    /// A cluster of one node: there is nobody to hand over to.
-    alone: bool,
     store: Store,
     planted: Planted,
     held_max: usize,
@@ -155,12 +153,11 @@ impl Driver {
         now: Now,
         seed: u64,
     ) -> Result<Driver, String> {
-        let (alone, planted) = (config.cluster.nodes.len() == 1, config.planted);
+        let planted = config.planted;
         let node = Node::recover(config, id, &Recall(&store), now, seed)?;
         Ok(Driver {
             id: node.id(),
             node,
-            alone,
             at_table: false,
             quiet: (now.monotonic, store.last(), false),
             store,
@@ -303,7 +300,9 @@ impl Driver {
             return false;
         };
         let gone = now.saturating_sub(since);
-        gone >= GRACE || ((self.alone || gone >= HANDOVER) && !brief)
+        // There is nobody to hand over to.
+        let alone = self.node.here().directory.nodes().len() == 1;
+        gone >= GRACE || ((alone || gone >= HANDOVER) && !brief)
     }
 
     /// From now on the node is not stepped, and what was written is flushed.
@@ -392,6 +391,10 @@ impl Driver {
             self.store.append(memory::batch(fx.writes));
         }
         if let Some(why) = fx.halt {
+            // What it was told is what keeps it from starting again.
+            if let Some(flush) = self.store.take_flush() {
+                self.store.flushed(flush.run());
+            }
             return Err(why);
         }
         self.trust()?;

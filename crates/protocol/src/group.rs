@@ -129,6 +129,14 @@ impl GroupState {
     }
 
     fn apply_meta(&mut self, command: &GroupCommand, planted: Planted) -> Outcome {
+        if let GroupCommand::Dismiss { name, lost: false } = command
+            && self.meta.is_some()
+            && self.location.needs(*name)
+        {
+            let why = "the node has a seat in the meta-group: it leaves that group first; nothing \
+                       was changed";
+            return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
+        }
         let sizes = usize::from(self.least)..=MEMBERS_MAX;
         let meta = self.meta.as_mut();
         let outcome = meta.and_then(|meta| meta.apply(command, sizes, planted));

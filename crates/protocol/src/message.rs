@@ -95,8 +95,6 @@ pub struct BeatAck {
     pub deposed: Vec<(LogId, Ballot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
-    /// The version of the sender's registry.
-    pub registry: u64,
 }
 
 impl From<ring::Message> for Message {

@@ -13,6 +13,7 @@
 
 use crate::base::{Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId};
 use crate::request::{Code, Refusal};
+use crate::wire;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -40,7 +41,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    fn told(self) -> &'static str {
+    pub(crate) fn told(self) -> &'static str {
         match self {
             Standing::Present => "is in the cluster",
             Standing::Gone => "has left it",
@@ -67,6 +68,10 @@ pub struct Registered {
 pub struct Registry {
     /// 0 while the nodes of the cluster file have yet to meet.
     version: u64,
+    /// A digest of the cluster file, which the first nodes have alike.
+    file: u64,
+    /// Names below are those of the cluster file.
+    first: NodeName,
     /// Above all that were given.
     next: NodeName,
     sites: Vec<String>,
@@ -77,9 +82,12 @@ impl Registry {
     /// Nobody has met anybody yet.
     pub fn beginning(file: &Cluster) -> Registry {
         let names = file.nodes.iter().map(|node| node.name.0);
+        let next = NodeName(names.max().unwrap_or(0).saturating_add(1));
         Registry {
             version: 0,
-            next: NodeName(names.max().unwrap_or(0).saturating_add(1)),
+            file: fermata_codec::checksum(0, &wire::encode(file)),
+            first: next,
+            next,
             sites: file.sites.clone(),
             nodes: BTreeMap::new(),
         }
@@ -138,6 +146,16 @@ impl Registry {
         let mut all = self.nodes.iter();
         let found = all.find(|(_, node)| node.incarnation == incarnation);
         found.map(|(name, _)| *name)
+    }
+
+    /// Whether a name is one of the cluster file's.
+    pub(crate) fn is_first(&self, name: NodeName) -> bool {
+        name < self.first
+    }
+
+    /// Whether both began with the same cluster file.
+    pub(crate) fn has_file_of(&self, other: &Registry) -> bool {
+        self.file == other.file
     }
 
     /// Whether everybody that this table names is named alike in another.
@@ -249,4 +267,117 @@ fn is_label(text: &str) -> bool {
 
 fn refusal(why: String) -> Refusal {
     Refusal::definite(Code::BadRequest, format!("{why}; nothing was changed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{ClusterId, LockRef};
+    use alloc::borrow::ToOwned as _;
+    use alloc::vec;
+
+    fn file() -> Cluster {
+        let node = |name: u32| NodeInfo {
+            name: NodeName(name),
+            label: format!("n{name}"),
+            site: SiteId(0),
+        };
+        Cluster {
+            id: ClusterId(7),
+            segment_bits: 0,
+            lowest_ref: LockRef(1),
+            sites: vec!["here".to_owned()],
+            nodes: (1..=3).map(node).collect(),
+            groups: vec![],
+        }
+    }
+
+    fn founded() -> Registry {
+        let file = file();
+        let mut registry = Registry::beginning(&file);
+        for node in &file.nodes {
+            registry.meet(node, Incarnation(node.name.0.into()));
+        }
+        registry.found();
+        registry
+    }
+
+    fn admit(registry: &mut Registry, incarnation: u128, label: &str) -> Result<u32, String> {
+        let admitted = registry.admit(Incarnation(incarnation), (label, "here"), Planted::NONE);
+        admitted
+            .map(|name| name.0)
+            .map_err(|refusal| refusal.detail)
+    }
+
+    #[test]
+    fn a_memory_gets_one_name_and_a_name_one_memory() {
+        let mut registry = founded();
+        assert_eq!(admit(&mut registry, 10, "a"), Ok(4));
+        assert_eq!(admit(&mut registry, 10, "a"), Ok(4));
+        assert_eq!(registry.version(), 2);
+        assert_eq!(registry.dismiss(NodeName(4), Standing::Gone), Ok(()));
+        assert!(admit(&mut registry, 10, "a").is_err_and(|why| why.contains("not used again")));
+        assert_eq!(admit(&mut registry, 11, "a"), Ok(5), "its label is free");
+        let [old, new] = [(4, 10), (5, 11)].map(|(name, incarnation)| NodeId {
+            name: NodeName(name),
+            incarnation: Incarnation(incarnation),
+        });
+        assert!(!registry.knows(old) && registry.knows(new));
+        assert!(!registry.knows(NodeId {
+            incarnation: old.incarnation,
+            ..new
+        }));
+    }
+
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let mut registry = founded();
+        let before = registry.clone();
+        let long = "l".repeat(LABEL_MAX + 1);
+        for label in ["n2", "", "a\tb", &long] {
+            assert!(admit(&mut registry, 10, label).is_err(), "{label:?}");
+        }
+        let site = registry.admit(Incarnation(10), ("a", ""), Planted::NONE);
+        assert!(site.is_err());
+        assert!(registry.dismiss(NodeName(9), Standing::Gone).is_err());
+        assert_eq!(registry, before);
+    }
+
+    #[test]
+    fn who_is_out_stays_out_and_may_turn_out_to_be_lost() {
+        let mut registry = founded();
+        let name = NodeName(2);
+        assert_eq!(registry.dismiss(name, Standing::Gone), Ok(()));
+        assert!(registry.dismiss(name, Standing::Gone).is_err());
+        assert_eq!(registry.dismiss(name, Standing::Lost), Ok(()));
+        for standing in [Standing::Present, Standing::Gone, Standing::Lost] {
+            assert!(registry.dismiss(name, standing).is_err(), "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_so_many_nodes_names_and_sites() {
+        let mut registry = founded();
+        for n in 3..PRESENT_MAX as u128 {
+            assert!(admit(&mut registry, n + 10, &format!("a{n}")).is_ok());
+        }
+        assert!(admit(&mut registry, 5, "more").is_err_and(|why| why.contains("1000 nodes")));
+        let mut registry = founded();
+        for n in 1..SITES_MAX as u128 {
+            let (label, site) = (format!("a{n}"), format!("s{n}"));
+            let name = registry.admit(Incarnation(n + 10), (&label, &site), Planted::NONE);
+            let name = name.expect("there is room");
+            assert_eq!(registry.dismiss(name, Standing::Lost), Ok(()));
+        }
+        let more = registry.admit(Incarnation(5), ("more", "and one"), Planted::NONE);
+        assert!(more.is_err_and(|refusal| refusal.detail.contains("1000 sites")));
+        while registry.nodes.len() < NAMES_MAX {
+            let name = registry.next;
+            let mut node = registry.nodes[&NodeName(4)].clone();
+            node.incarnation = Incarnation(u128::from(name.0) + 100_000);
+            registry.nodes.insert(name, node);
+            registry.next = NodeName(name.0 + 1);
+        }
+        assert!(admit(&mut registry, 5, "more").is_err_and(|why| why.contains("65536")));
+    }
 }

@@ -693,3 +693,24 @@ fn a_caller_that_is_gone_leaves_the_queue_if_it_only_waits_and_does_not_come_bac
         );
     }
 }
+
+/// Labels and sites are in the first state of the meta-group, which all of its members must have
+/// alike.
+#[test]
+fn first_nodes_with_different_cluster_files_do_not_start() {
+    let mut other = config(1, 3, BITS);
+    other.cluster.nodes[2].label = "another".into();
+    let (mut a, ram) = fresh(config(0, 3, BITS));
+    let mut fx = Effects::new();
+    a.step(at(0), Input::Tick, &ram, &mut fx);
+    let said = fx.outputs.into_iter().find_map(|output| match output {
+        Output::Send { to, message, .. } if to == NodeName(1) => Some(message),
+        _ => None,
+    });
+    let (mut b, ram) = fresh(other);
+    let mut fx = Effects::new();
+    let (from, message) = (a.id(), said.expect("a hello"));
+    b.step(at(0), Input::Message { from, message }, &ram, &mut fx);
+    assert!(fx.halt.is_some_and(|why| why.contains("cluster file")));
+    assert!(fx.writes.is_empty() && fx.outputs.is_empty());
+}

@@ -117,10 +117,16 @@ impl Location {
         present.or_else(|| self.views.iter().find(|v| v.epoch == store).cloned())
     }
 
-    /// All nodes that have a seat now, or had one in a store that is still needed.
-    pub fn nodes(&self) -> BTreeSet<NodeName> {
-        let views = self.views.iter().chain([&self.group.view]);
-        views.flat_map(View::nodes).collect()
+    /// Whether anything of the group may need a node: it has a seat, or had one in a store that is
+    /// open, or to which it owes something. Who is not needed may leave.
+    pub fn needs(&self, name: NodeName) -> bool {
+        let seated = self.group.view.seat_of(name).is_some();
+        seated
+            || self.all_pasts().any(|(_, past)| {
+                let view = self.view_of(past.epoch);
+                let seat = view.and_then(|view| view.seat_of(name));
+                seat.is_some_and(|seat| past.open || past.owed.contains(&seat))
+            })
     }
 
     /// The group goes on in another view. Where the seats differ the stores do, too, and the
@@ -143,6 +149,8 @@ impl Location {
         }
         self.group.view = next;
         self.unstarted = self.group.segments().collect();
+        // A group without segments leaves no store behind.
+        self.drop_done();
     }
 
     /// Logs of the present epoch have an entry; whether that is news.
@@ -268,7 +276,7 @@ mod tests {
         }
         assert_eq!(at.view_of(Epoch(1)), Some(view(1, &[1, 2, 3])));
         assert_eq!(at.view_of(Epoch(2)), None);
-        assert_eq!(at.nodes().len(), 4);
+        assert!((1..=4).all(|name| at.needs(NodeName(name))) && !at.needs(NodeName(5)));
     }
 
     #[test]

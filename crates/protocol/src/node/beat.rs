@@ -18,6 +18,7 @@ impl Node {
         self.start_when_ready(step);
         self.place_primaries(step);
         self.here.clocks.on_beat(step.now.monotonic);
+        self.greeted.clear();
         for peer in self.here.peers() {
             if self.here.started {
                 let leads = self.here.leads_with(peer);
@@ -75,7 +76,6 @@ impl Node {
             behind,
             deposed,
             catalogue,
-            registry: self.here.registry.version(),
         };
         step.fx.send(from, Message::BeatAck(ack));
         self.here.share_catalogue(from, beat.catalogue, step.fx);
@@ -101,7 +101,6 @@ impl Node {
             });
         }
         self.here.share_catalogue(from, ack.catalogue, step.fx);
-        self.here.share_registry(from, ack.registry, step.fx);
     }
 }
 

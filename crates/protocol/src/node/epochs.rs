@@ -311,6 +311,18 @@ impl Here {
                 asks.extend(view.nodes().map(|node| (node, location.id())));
             }
         }
+        // All whom this node takes for the members are silent, and may be gone: anybody may know.
+        let peers = self.peers().into_iter();
+        let heard: Vec<NodeName> = peers.filter(|peer| self.hears(*peer, step)).collect();
+        let turn = step.now.monotonic / self.config.timing.retry.max(1);
+        if let Some(peer) = heard.get(turn as usize % heard.len().max(1)) {
+            for location in self.directory.locations() {
+                let mut members = location.group.view.nodes();
+                if !members.any(|member| self.hears(member, step)) {
+                    asks.insert((*peer, location.id()));
+                }
+            }
+        }
         asks.retain(|(node, _)| *node != self.id.name);
         asks
     }

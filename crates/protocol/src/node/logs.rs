@@ -17,7 +17,7 @@ use crate::io::{Env, Memory};
 use crate::lock::{Primary, Rejection};
 use crate::paxos::{self, Declined, Heir, Joining, Log, Recovered};
 use crate::register::{Place, StoreId};
-use crate::registry::Registry;
+use crate::registry::{Registry, Standing};
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -187,6 +187,16 @@ impl Here {
         let known = registry.get(id.name);
         if known.is_some_and(|known| known.incarnation != id.incarnation) {
             return Err("this data directory belongs to another incarnation of the node".into());
+        }
+        let out = known
+            .map(|known| known.standing)
+            .filter(|at| *at != Standing::Present);
+        if let Some(standing) = out.filter(|_| !config.planted.has(Bug::GoneIsHeard)) {
+            return Err(format!(
+                "this data directory's node was in the cluster and {}: to come back it joins with \
+                 a new one",
+                standing.told()
+            ));
         }
         let catalogue: Option<Catalogue> = kept(memory, "catalogue")?;
         let catalogue = catalogue.unwrap_or_default().bounded();

@@ -49,28 +49,42 @@ impl Node {
         if rejoins {
             self.here.registry.replace(from);
         }
-        if !self.here.started {
-            self.here.meet(&hello.registry);
+        let theirs = &hello.registry;
+        if !self.here.started && self.here.is_founder(theirs) {
+            if !self.here.registry.has_file_of(theirs) {
+                let label = self.here.directory.label(from.name);
+                step.fx.halt = Some(format!(
+                    "the cluster file of this node is not that of {label}: give all nodes of a new \
+                     cluster the same file, and start them again"
+                ));
+                return;
+            }
+            self.here.meet(theirs);
         }
-        if hello.answer {
+        if hello.answer || theirs.version() < self.here.registry.version() {
             self.say_hello(from.name, false, step);
         }
-        if !self.here.started && self.here.is_admitted(&hello.registry) {
+        if !self.here.started && self.here.is_admitted(theirs) {
             step.fx.put(record::node("started"), wire::encode(&true));
             self.here.started = true;
             self.next_beat = step.now.monotonic;
-            self.here.learn_registry(&hello.registry, step.fx);
+        }
+        // Whoever says it: there is one registry of each version. All whom this node knows may be
+        // gone, and whom they have been followed by it does not know yet.
+        if self.here.started {
+            self.here.learn_registry(theirs, step.fx);
         }
         if !self.here.knows(from) {
             return self.ignore("unknown incarnation");
         }
         self.here.hear(from.name, step.now);
-        if self.here.started {
-            self.here.learn_registry(&hello.registry, step.fx);
-        }
-        let knows_us = self.here.registry.is_part_of(&hello.registry) || rejoins;
+        let knows_us = self.here.registry.is_part_of(theirs) || rejoins;
         if hello.complete && knows_us {
             self.here.ready.insert(from.name);
+            if theirs.version() > 0 && self.here.complete {
+                // Somebody has started, and did so when everybody was complete. Some may be gone.
+                self.here.ready.extend(self.here.peers());
+            }
         }
         self.start_when_ready(step);
     }
@@ -79,7 +93,8 @@ impl Node {
     pub(super) fn start_when_ready(&mut self, step: &mut Step<'_>) {
         let nodes = self.here.config.cluster.nodes.len();
         let met = self.here.registry.names();
-        if self.here.started || !self.here.is_of_file() || met < nodes {
+        let of_file = self.here.is_founder(&self.here.registry);
+        if self.here.started || !of_file || met < nodes {
             return;
         }
         if !self.here.complete {
@@ -122,19 +137,25 @@ impl Here {
         nodes.filter(|n| *n != self.id.name).collect()
     }
 
-    /// Whether this node is one of those that the cluster begins with.
-    fn is_of_file(&self) -> bool {
+    /// Whether this node is one of those that the cluster has begun with, or will: a cluster that
+    /// has begun knows better than this node's file.
+    fn is_founder(&self, theirs: &Registry) -> bool {
         let mut nodes = self.config.cluster.nodes.iter();
-        nodes.any(|node| node.name == self.id.name)
+        let of_file = nodes.any(|node| node.name == self.id.name);
+        of_file && (theirs.version() == 0 || theirs.is_first(self.id.name))
     }
 
     /// Whether a node that joins can be sure that it is in the cluster: the registry says so.
     fn is_admitted(&self, registry: &Registry) -> bool {
-        !self.is_of_file() && registry.version() > 0 && registry.knows(self.id)
+        !self.is_founder(registry) && registry.version() > 0 && registry.knows(self.id)
     }
 
     /// Why this node is not the one that the registry has under its name.
     fn why_disowned(&self, registry: &Registry) -> Option<String> {
+        if self.started && registry.version() == 0 {
+            // Of a node that has yet to take part, and may have met anybody.
+            return None;
+        }
         let known = registry.get(self.id.name)?;
         let label = self.directory.label(self.id.name);
         if known.incarnation != self.id.incarnation {
@@ -173,13 +194,12 @@ impl Here {
         if registry.version() <= self.registry.version() {
             return;
         }
-        if let Some(why) = self.why_disowned(registry) {
-            fx.halt = Some(why);
-            return;
-        }
         self.registry = registry.clone();
         self.put_registry(fx);
         self.name_nodes();
+        if let Some(why) = self.why_disowned(registry) {
+            fx.halt = Some(why);
+        }
     }
 
     /// The directory has the nodes of the registry.

@@ -29,7 +29,7 @@ use crate::message::Message;
 use crate::register::{Caller, Owner, Replica};
 use crate::request::{ClockStatus, Code, Refusal, Reply};
 use crate::segment::SegmentState;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use logs::env;
 pub use logs::{Closing, GroupLog, Here, Segment};
@@ -45,6 +45,8 @@ pub struct Node {
     /// Quorum operations of the registers' upkeep that are under way.
     upkeep_ops: usize,
     mover: Mover,
+    /// Who was told since the last beat that it is not known.
+    greeted: BTreeSet<NodeId>,
     /// Messages not taken, by reason: for support.
     ignored: BTreeMap<&'static str, u64>,
 }
@@ -81,6 +83,7 @@ impl Node {
             next_beat: now.monotonic,
             upkeep_ops: 0,
             mover: Mover::new(seed, planted),
+            greeted: BTreeSet::new(),
             ignored: BTreeMap::new(),
         })
     }
@@ -177,7 +180,10 @@ impl Node {
         // Quorums count incarnations: a new data directory has forgotten what an old one promised.
         if !self.here.knows(from) {
             self.ignore("unknown incarnation");
-            return self.say_hello(from.name, false, step);
+            if self.greeted.insert(from) {
+                self.say_hello(from.name, false, step);
+            }
+            return;
         }
         self.here.hear(from.name, step.now);
         match message {

@@ -200,8 +200,8 @@ impl Here {
         found
     }
 
-    /// A member of a source from which something is to be fetched is heard.
-    fn hears(&self, name: NodeName, step: &Step<'_>) -> bool {
+    /// Whether a node was heard for the last time not longer ago than a lease lasts.
+    pub(super) fn hears(&self, name: NodeName, step: &Step<'_>) -> bool {
         let heard = self.alive.get(&name);
         let lease = self.config.timing.lease;
         name == self.id.name || heard.is_some_and(|at| at + lease > step.now.monotonic)

@@ -6,7 +6,7 @@
 //! N the lock ref. Both are taken apart by their first two dots and their last dollar, so that
 //! values may have any letters.
 //!
-//! A lock's session is 16 bits that say what it is, 16 bits of the home, 32 random bits, and 64
+//! A lock's session is 8 bits that say what it is, 32 bits of the home, 24 random bits, and 64
 //! bits that are random too, or, for the ref that a promotion waits with, the number in the lock's
 //! id. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
 

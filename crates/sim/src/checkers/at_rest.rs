@@ -3,7 +3,8 @@
 //!
 //! * All members that are alive show the same highest tag, and the same eventual cell.
 //! * Nobody else has anything, nor anybody of an earlier store; no log is left with a node that has
-//!   no seat in its group, and no source is left but for what a member owes that is lost.
+//!   no seat in its group, and no source is left but for what a member owes that is lost and was
+//!   not given up.
 //! * No eventual value is kept that a complete write of a section hides (G26).
 //! * One version under `replicated`, `coded`, `treas-opt` and `oreas`; at most δ + 1 under `ares`.
 //! * The bytes of the values are those of the formula; under `ares`, whose versions may differ in
@@ -31,6 +32,7 @@ use bytes::Bytes;
 use fermata_protocol::base::{Epoch, EventualTag, Kept, KeyId, Location, NodeName, Seat, Tag};
 use fermata_protocol::io::Memory as _;
 use fermata_protocol::register::Tally;
+use fermata_protocol::registry::Standing;
 use fermata_protocol::wire::record;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +124,9 @@ pub fn left(machines: &BTreeMap<NodeName, Machine>, places: &Places) -> Option<S
             let members = location.view_of(past.epoch)?;
             let lost = |seat: &Seat| {
                 let name = members.node_at(*seat);
-                name.is_some_and(|name| machines[&name].lost.is_some())
+                name.is_some_and(|name| {
+                    machines[&name].lost.is_some() && !is_given_up(machines, name)
+                })
             };
             if past.open || !past.owed.iter().all(lost) {
                 return Some(format!("segment {} has {past:?}", segment.0));
@@ -146,6 +150,15 @@ pub fn left(machines: &BTreeMap<NodeName, Machine>, places: &Places) -> Option<S
         }
     }
     None
+}
+
+/// Whether the cluster knows that a disk is lost, and waits for nothing that was there alone.
+fn is_given_up(machines: &BTreeMap<NodeName, Machine>, name: NodeName) -> bool {
+    let nodes = machines.values().filter_map(Machine::node);
+    let known = nodes.filter_map(|node| node.here().registry().get(name));
+    known
+        .into_iter()
+        .any(|known| known.standing == Standing::Lost)
 }
 
 impl Holding {

@@ -1,10 +1,10 @@
 //! Names of nodes: one stands for one memory, for ever, and a memory has one; who is out stays out,
-//! and does nothing once it knows.
+//! and does nothing once it knows. There is one registry of each version.
 
 use super::Violation;
 use crate::machine::Machine;
 use fermata_protocol::base::{Incarnation, NodeName};
-use fermata_protocol::registry::Standing;
+use fermata_protocol::registry::{Registry, Standing};
 use std::collections::BTreeMap;
 
 /// What the checker calls itself in a violation.
@@ -15,6 +15,8 @@ pub const NAME: &str = "names";
 pub struct Names {
     given: BTreeMap<NodeName, (Incarnation, u64, Standing)>,
     memories: BTreeMap<Incarnation, NodeName>,
+    /// By version.
+    tables: BTreeMap<u64, Registry>,
     /// By node: the version of its registry.
     seen: BTreeMap<NodeName, u64>,
 }
@@ -29,6 +31,13 @@ impl Names {
             return;
         }
         let mut say = |detail: String| found.push(Violation::new(NAME, detail));
+        let table = self
+            .tables
+            .entry(version)
+            .or_insert_with(|| registry.clone());
+        if table != registry {
+            say(format!("node {} has another registry {version}", me.0));
+        }
         for (name, known) in registry.all() {
             let now = (known.incarnation, version, known.standing);
             let (first, at, standing) = *self.given.entry(name).or_insert(now);

@@ -3,6 +3,7 @@
 //! wants it asks again until it is so, as an operator does.
 
 use super::faults::{next_members_pressing, present_view, propose};
+use crate::checkers::places::Places;
 use crate::network::End;
 use crate::world::World;
 use fermata_protocol::base::{Directory, GroupId, Incarnation, NodeName};
@@ -94,6 +95,22 @@ fn give_up_again(world: &mut World, (name, by): (NodeName, NodeName), tries: u32
     }
 }
 
+/// A group gets these members, however often that has to be asked for.
+pub fn change_members(world: &mut World, group: GroupId, names: &[NodeName]) {
+    change_again(world, group, names.to_vec(), TRIES);
+}
+
+fn change_again(world: &mut World, group: GroupId, names: Vec<NodeName>, tries: u32) {
+    let present: Vec<NodeName> = present_view(world, group).nodes().collect();
+    if present != names && tries > 0 {
+        let session = world.dice.draw();
+        next_members_pressing(world, group, session, &names);
+        world.at(world.now + AGAIN, move |w| {
+            change_again(w, group, names, tries - 1)
+        });
+    }
+}
+
 /// A node leaves: first its seats, then the cluster.
 pub fn leave(world: &mut World, name: NodeName) {
     leave_again(world, name, TRIES);
@@ -103,10 +120,9 @@ fn leave_again(world: &mut World, name: NodeName, tries: u32) {
     if tries == 0 || standing(world, name) != Some(Standing::Present) {
         return;
     }
-    let nodes = world.machines.values().filter_map(|m| m.node());
-    // Also a seat in a store that somebody may still need.
-    let needed = nodes.flat_map(|node| node.here().directory.locations());
-    let mut free = !needed.into_iter().any(|at| at.nodes().contains(&name));
+    // Also by a seat in a store that somebody may still need.
+    let places = Places::of(&world.setup.cluster, &world.machines);
+    let mut free = !places.locations().any(|at| at.needs(name));
     for group in groups(world) {
         let names: Vec<NodeName> = present_view(world, group).nodes().collect();
         if names.contains(&name) {

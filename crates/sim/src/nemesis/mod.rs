@@ -14,7 +14,7 @@ mod crossings;
 mod fates;
 mod faults;
 
-pub use coming::{give_up, join, leave, newest};
+pub use coming::{change_members, give_up, join, leave, newest};
 pub use crossings::Crossing;
 pub use fates::Fates;
 pub use faults::{

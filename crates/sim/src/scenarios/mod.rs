@@ -822,6 +822,21 @@ pub const ALL: &[Scenario] = &[
         play: ring::lost_disk,
     },
     Scenario {
+        name: "ring-all-strangers",
+        about: "who slept while all that it knows were replaced and left",
+        play: ring::all_strangers,
+    },
+    Scenario {
+        name: "ring-out-of-sight",
+        about: "a node without a seat that slept while all members were replaced and left",
+        play: ring::out_of_sight,
+    },
+    Scenario {
+        name: "ring-late-founder",
+        about: "a node of the file starts after another one of it has left",
+        play: ring::late_founder,
+    },
+    Scenario {
         name: "ring-dismissed",
         about: "a node without a seat is taken out of the cluster",
         play: ring::dismissed,

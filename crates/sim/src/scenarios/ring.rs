@@ -10,7 +10,7 @@ use crate::checkers::places::Places;
 use crate::history::Heard;
 use crate::network::{End, Parcel};
 use crate::world::World;
-use crate::{catalogue, nemesis, random};
+use crate::{catalogue, cluster, nemesis, random};
 use fermata_protocol::base::{GroupId, LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
@@ -318,6 +318,94 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     comes(stage);
     stage.section(h1, "v3");
     stage.expect(settled, "what a lost member owes is not waited for");
+}
+
+/// C sleeps while all that it knows are replaced and leave, but for D, which has no seat and sleeps
+/// too. They come back to strangers, and another node comes that knows the file's alone.
+pub(super) fn all_strangers(stage: &mut Stage) {
+    let h1 = stage.client(&[1]);
+    stage.section(h1, "v1");
+    for name in [C, D] {
+        stage.world.stop(name, true);
+    }
+    let (Some(x), Some(y)) = (comes(stage), comes(stage)) else {
+        return;
+    };
+    let before = propose(stage, &[x, y, C]);
+    born(stage, &[x, y], before);
+    nemesis::change_members(&mut stage.world, GroupId::META, &[x, y, C]);
+    let rest = [A, B, E, F];
+    for name in rest {
+        nemesis::leave(&mut stage.world, name);
+    }
+    let gone = stage.until(move |w| rest.iter().all(|name| w.machines[name].lost.is_some()));
+    stage.expect(gone, "who has no seat can leave");
+    for name in [C, D] {
+        stage.world.start(name);
+    }
+    born(stage, &[C], before);
+    let Some(z) = comes(stage) else { return };
+    let [h2, h3] = [D, z].map(|name| stage.client(&[name.0]));
+    stage.section(h2, "v2");
+    stage.section(h3, "v3");
+    random::rest(&mut stage.world);
+}
+
+/// D, which has no seat, sleeps while all members are replaced and leave. Nobody whom it takes for
+/// one is there to tell it more.
+pub(super) fn out_of_sight(stage: &mut Stage) {
+    let h1 = stage.client(&[1]);
+    stage.section(h1, "v1");
+    stage.world.stop(D, true);
+    let (Some(x), Some(y), Some(z)) = (comes(stage), comes(stage), comes(stage)) else {
+        return;
+    };
+    next(stage, &[x, y, z]);
+    nemesis::change_members(&mut stage.world, GroupId::META, &[x, y, z]);
+    for name in [A, B, C] {
+        nemesis::leave(&mut stage.world, name);
+    }
+    let gone = |w: &World| [A, B, C].iter().all(|name| w.machines[name].lost.is_some());
+    let gone = stage.until(gone);
+    stage.world.start(D);
+    let h2 = stage.client(&[4]);
+    stage.section(h2, "v2");
+    stage.expect(gone, "former members leave once all has moved");
+}
+
+/// At its first start A has met everybody, and dies before it hears that they have, too. The others
+/// start, and F leaves.
+pub(super) fn late_founder(stage: &mut Stage) {
+    stage.dark_with(cluster::schedule(3));
+    stage.audited = false;
+    let deaf = stage.lose(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Hello(hello), .. }
+            if *to == A && hello.complete)
+    });
+    for name in [A, B, C, D, E, F] {
+        stage.world.start(name);
+    }
+    let rest = [B, C, D, E, F];
+    let started = stage.until(move |w| {
+        let node = |name: &NodeName| w.machines[name].node().is_some_and(|n| n.is_started());
+        rest.iter().all(node)
+    });
+    stage.expect(
+        started,
+        "five nodes start, of whom all know that the sixth is complete",
+    );
+    stage.world.stop(A, true);
+    nemesis::leave(&mut stage.world, F);
+    let told = stage.until(|w| w.machines[&F].lost.is_some());
+    stage.discard(deaf);
+    stage.world.start(A);
+    let started = stage.until(|w| w.machines[&A].node().is_some_and(|node| node.is_started()));
+    stage.expect(
+        told && started,
+        "a node of the file starts although another has left",
+    );
+    let h1 = stage.client(&[1]);
+    stage.section(h1, "v1");
 }
 
 /// D, which has no seat, is dismissed while it is cut off from all but A; it is told so there.

@@ -13,7 +13,7 @@ use crate::workload::Ground;
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Address, Bug, GroupId, KeyId, Limits, LockRef, NodeName, Planted, Purpose, SegmentId,
+    Address, Bug, Cluster, GroupId, KeyId, Limits, LockRef, NodeName, Planted, Purpose, SegmentId,
     StoragePolicy, TagRule, Timing,
 };
 use fermata_protocol::client::{Call, Options};
@@ -105,8 +105,13 @@ impl Stage {
 
     /// Begins again with the paper's three nodes, still switched off.
     pub fn dark(&mut self) {
+        self.dark_with(cluster::paper());
+    }
+
+    /// The same with this cluster.
+    pub fn dark_with(&mut self, cluster: Cluster) {
         let mut setup = self.world.setup.clone();
-        setup.cluster = cluster::paper();
+        setup.cluster = cluster;
         *self = Stage::on(World::dark(setup));
     }
 
