@@ -704,7 +704,11 @@ fn first_nodes_with_different_cluster_files_do_not_start() {
     let mut fx = Effects::new();
     a.step(at(0), Input::Tick, &ram, &mut fx);
     let said = fx.outputs.into_iter().find_map(|output| match output {
-        Output::Send { to, message, .. } if to == NodeName(1) => Some(message),
+        Output::Send {
+            to: NodeName(1),
+            message,
+            ..
+        } => Some(message),
         _ => None,
     });
     let (mut b, ram) = fresh(other);
