@@ -157,7 +157,7 @@ mod tests {
             id: ClusterId(7),
             segment_bits: 0,
             lowest_ref: LockRef(1),
-            sites: vec!["of eighteen bytes".to_owned(); names],
+            sites: vec!["s".to_owned(); names],
             nodes: vec![],
             groups: vec![],
         }

@@ -204,6 +204,11 @@ impl Monitor {
         self.data_store.rotten(name);
     }
 
+    /// A node has been taken out of the cluster.
+    pub fn left(&mut self, name: NodeName) {
+        self.data_store.left(name);
+    }
+
     /// A disk is gone.
     pub fn wiped(&mut self, name: NodeName) {
         self.durability.forget(name);

@@ -26,7 +26,8 @@ use fermata_protocol::base::{
     SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
-use fermata_protocol::{CallId, Input, Reply};
+use fermata_protocol::registry::Standing;
+use fermata_protocol::{CallId, Input, Node, Reply};
 use std::collections::BTreeMap;
 
 /// A process that found no room to start is started again after this long, microseconds.
@@ -531,6 +532,13 @@ impl World {
         }
         let machine = &self.machines[&name];
         if let Some(why) = machine.lost.clone().filter(|_| machine.is_up()) {
+            let out = |node: &Node| {
+                let known = node.here().registry().get(name);
+                known.is_some_and(|known| known.standing != Standing::Present)
+            };
+            if machine.node().is_some_and(out) {
+                self.monitor.left(name);
+            }
             self.note(|| format!("! node {} halts: {why}", name.0));
             self.halt(name, false);
         }

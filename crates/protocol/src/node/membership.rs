@@ -43,6 +43,10 @@ impl Node {
         }
         let rejoins = self.here.config.planted.has(Bug::LostDiskRejoins);
         if let Some(why) = self.here.why_disowned(&hello.registry).filter(|_| !rejoins) {
+            // What it was told is what keeps it from starting again.
+            if self.here.started {
+                self.here.learn_registry(&hello.registry, step.fx);
+            }
             step.fx.halt = Some(why);
             return;
         }

@@ -142,12 +142,17 @@ impl DataStore {
         self.lost.insert(name);
     }
 
-    /// The disk is gone.
-    pub fn forget(&mut self, name: NodeName) {
-        self.lost.insert(name);
+    /// A node is out for good: nobody asks it, whatever it still has.
+    pub fn left(&mut self, name: NodeName) {
         for key in self.keys.values_mut() {
             key.cells.retain(|(_, at), _| *at != name);
         }
+    }
+
+    /// The disk is gone.
+    pub fn forget(&mut self, name: NodeName) {
+        self.lost.insert(name);
+        self.left(name);
     }
 
     /// A client was told that it has entered.

@@ -26,6 +26,8 @@ const MAGIC: &[u8; 8] = b"FERMRUN\0";
 const TAIL: usize = 24;
 /// A block ends when it is this long; a longer value has a block to itself.
 const BLOCK: usize = 16 << 10;
+/// So many blocks have first keys that stand for the others.
+const SAMPLE: usize = 16;
 /// Unit of writes.
 const CHUNK: usize = 256 << 10;
 /// So much is written between two syncs: the log's flushes wait behind no more than that.
@@ -230,9 +232,18 @@ impl Sorted {
         Ok(self.covers(key).then_some(Entry::Deleted))
     }
 
-    /// The keys at which blocks begin.
-    pub(super) fn firsts(&self) -> impl Iterator<Item = &[u8]> {
-        self.index.iter().map(|block| &block.first[..])
+    /// Some of its keys, evenly spread: those at which blocks begin. Few of them say little, and then
+    /// all keys of the blocks that are as short as most are read.
+    pub(super) fn sample(&self) -> io::Result<Vec<Bytes>> {
+        let mut keys: Vec<Bytes> = self.index.iter().map(|block| block.first.clone()).collect();
+        let few = (0..self.index.len()).filter(|_| self.index.len() < SAMPLE);
+        for at in few.filter(|at| self.index[*at].len as usize <= 2 * BLOCK) {
+            if let Some(block) = self.block(at)? {
+                let others = (1..block.len()).map(|entry| block.bytes.slice_ref(block.key(entry)));
+                keys.extend(others);
+            }
+        }
+        Ok(keys)
     }
 
     /// False if it has no entry of the key.

@@ -176,7 +176,7 @@ impl Table {
         let mut runs = manifest.runs.to_vec();
         let target = match due(&mut runs, &mut manifest) {
             Some(target) => target,
-            None if !quiet || dead(&runs) * DEAD <= runs.iter().map(Run::len).sum() => {
+            None if !quiet || dead(&runs)? * DEAD <= runs.iter().map(Run::len).sum() => {
                 return Ok(false);
             }
             None => {
@@ -364,18 +364,20 @@ fn begin(
     id
 }
 
-/// How many bytes are dead, about: the keys at which a run's blocks begin stand for all of it.
-fn dead(runs: &[Run]) -> u64 {
+/// How many bytes are dead, about: some keys of a run stand for all of it.
+fn dead(runs: &[Run]) -> io::Result<u64> {
     let newer = runs.iter().enumerate().map(|(at, run)| {
         let older = &runs[at + 1..];
         let mut ranges = Memtable::default();
         run.add_ranges(&mut ranges);
         let (mut keys, mut again) = (0, 0);
-        for key in run.sample().filter(|_| !older.is_empty()) {
-            keys += 1;
-            again += u64::from(older.iter().any(|run| run.may_have(key)));
+        if !older.is_empty() {
+            for key in run.sample()? {
+                keys += 1;
+                again += u64::from(older.iter().any(|run| run.may_have(&key)));
+            }
         }
-        hidden(run.entries() * again / keys.max(1), &ranges, older)
+        Ok(hidden(run.entries() * again / keys.max(1), &ranges, older))
     });
     newer.sum()
 }

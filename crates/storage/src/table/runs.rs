@@ -44,8 +44,9 @@ impl Run {
     }
 
     /// Some of its keys, evenly spread.
-    pub(super) fn sample(&self) -> impl Iterator<Item = &[u8]> {
-        self.files.iter().flat_map(|slice| slice.file.firsts())
+    pub(super) fn sample(&self) -> io::Result<Vec<Bytes>> {
+        let files = self.files.iter().map(|slice| slice.file.sample());
+        Ok(files.collect::<io::Result<Vec<_>>>()?.concat())
     }
 
     /// True if a range deletion hides this key in what is older.
