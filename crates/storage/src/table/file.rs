@@ -232,15 +232,15 @@ impl Sorted {
         Ok(self.covers(key).then_some(Entry::Deleted))
     }
 
-    /// Some of its keys, evenly spread: those at which blocks begin. Few of them say little, and then
-    /// all keys of the blocks that are as short as most are read.
+    /// Some of its keys, evenly spread: those at which blocks begin. Few of them say little, and
+    /// then all keys of the blocks that are as short as most are read.
     pub(super) fn sample(&self) -> io::Result<Vec<Bytes>> {
         let mut keys: Vec<Bytes> = self.index.iter().map(|block| block.first.clone()).collect();
         let few = (0..self.index.len()).filter(|_| self.index.len() < SAMPLE);
         for at in few.filter(|at| self.index[*at].len as usize <= 2 * BLOCK) {
             if let Some(block) = self.block(at)? {
-                let others = (1..block.len()).map(|entry| block.bytes.slice_ref(block.key(entry)));
-                keys.extend(others);
+                let key = |entry| block.bytes.slice_ref(block.key(entry));
+                keys.extend((1..block.len()).map(key));
             }
         }
         Ok(keys)
