@@ -155,11 +155,9 @@ mod tests {
     fn sites(names: usize) -> Cluster {
         Cluster {
             id: ClusterId(7),
-            segment_bits: 0,
             lowest_ref: LockRef(1),
             sites: vec!["s".to_owned(); names],
-            nodes: vec![],
-            groups: vec![],
+            ..Cluster::default()
         }
     }
 

@@ -73,11 +73,8 @@ impl Bench {
             name: NODE,
             cluster: Cluster {
                 id: ClusterId(7),
-                segment_bits: 0,
                 lowest_ref: LockRef(1),
-                sites: vec![],
-                nodes: vec![],
-                groups: vec![],
+                ..Cluster::default()
             },
             timing: Timing::default(),
             limits: Limits::default(),

@@ -34,6 +34,8 @@ struct Small {
     replies: Vec<(CallId, Reply)>,
     now: u64,
     dead: Option<usize>,
+    /// Who has stopped, and why.
+    halted: Option<(usize, String)>,
 }
 
 impl Small {
@@ -61,6 +63,7 @@ impl Small {
             replies: Vec::new(),
             now: 0,
             dead: None,
+            halted: None,
         };
         small.run(2_000_000);
         small
@@ -73,8 +76,13 @@ impl Small {
         let (node, ram) = &mut self.nodes[i];
         let mut fx = Effects::new();
         node.step(at(self.now), input, ram, &mut fx);
-        assert_eq!(fx.halt, None);
         ram.append(fx.writes);
+        if let Some(why) = fx.halt {
+            assert!(self.halted.is_none(), "{why}");
+            self.halted = Some((i, why));
+            self.dead = Some(i);
+            return;
+        }
         let from = node.id();
         for output in fx.outputs {
             match output {
@@ -87,8 +95,13 @@ impl Small {
         }
     }
 
-    /// Runs for a while of virtual time; messages take none.
+    /// Runs for a while of virtual time; messages take none. Nobody stops.
     fn run(&mut self, micros: u64) {
+        assert_eq!(self.run_until_halt(micros), None);
+    }
+
+    /// The same; who has stopped meanwhile, and why.
+    fn run_until_halt(&mut self, micros: u64) -> Option<(usize, String)> {
         let end = self.now + micros;
         while self.now < end {
             while let Some((i, input)) = self.inputs.pop_front() {
@@ -101,6 +114,7 @@ impl Small {
                 }
             }
         }
+        self.halted.take()
     }
 
     /// Begins request `number` of `session`, which is the number of its call, too.
@@ -717,4 +731,37 @@ fn first_nodes_with_different_cluster_files_do_not_start() {
     b.step(at(0), Input::Message { from, message }, &ram, &mut fx);
     assert!(fx.halt.is_some_and(|why| why.contains("cluster file")));
     assert!(fx.writes.is_empty() && fx.outputs.is_empty());
+}
+
+/// Asks for it often enough that whoever leads the meta-group has it chosen.
+fn dismiss(small: &mut Small, name: u32, lost: bool) {
+    let name = NodeName(name);
+    let body = Body::Group(GroupCommand::Dismiss { name, lost });
+    small.propose_everywhere(&Command::new(SessionId(77), 1, 0, Epoch::FIRST, body));
+}
+
+#[test]
+fn a_member_of_the_meta_group_leaves_it_before_the_cluster() {
+    let mut small = Small::new(3);
+    dismiss(&mut small, 2, false);
+    small.run(1_000_000);
+    for (node, _) in &small.nodes {
+        let registry = node.here().registry();
+        assert_eq!((registry.version(), registry.present().count()), (1, 3));
+    }
+}
+
+/// Also if all that it hears after that restart is its clients.
+#[test]
+fn who_is_out_does_not_start_again() {
+    let mut small = Small::new(3);
+    dismiss(&mut small, 2, true);
+    let told = small.run_until_halt(1_000_000);
+    assert_eq!(
+        told.map(|(node, why)| (node, why.contains("taken"))),
+        Some((2, true))
+    );
+    let (node, ram) = &small.nodes[2];
+    let again = Node::recover(node.config().clone(), node.id(), ram, at(small.now), 7);
+    assert!(again.is_err_and(|why| why.contains("given up as lost")));
 }

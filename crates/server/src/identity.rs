@@ -283,11 +283,8 @@ mod tests {
             name,
             cluster: Cluster {
                 id: cluster,
-                segment_bits: 0,
                 lowest_ref: LockRef(1),
-                sites: vec![],
-                nodes: vec![],
-                groups: vec![],
+                ..Cluster::default()
             },
             timing: Timing::default(),
             limits: Limits::default(),

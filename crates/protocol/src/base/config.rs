@@ -51,7 +51,7 @@ impl Group {
 }
 
 /// The cluster as it starts: a location table with one entry per group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// Nodes of another cluster are refused.
     pub id: ClusterId,

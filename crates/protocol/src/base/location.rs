@@ -328,4 +328,19 @@ mod tests {
         at.close(SegmentId(5), Epoch(1));
         assert!(!refused(&at, view(4, &[1, 2, 3])));
     }
+
+    #[test]
+    fn a_group_without_segments_leaves_nothing_behind() {
+        let mut at = Location::beginning(&Group {
+            id: GroupId(7),
+            from: SegmentId(1),
+            to: SegmentId(0),
+            view: view(1, &[1, 2, 3]),
+        });
+        for epoch in 2..9 {
+            at.succeed(view(epoch, &[epoch as u32, 2, 3]));
+        }
+        assert!(at.views.is_empty() && at.pasts.is_empty() && at.unstarted.is_empty());
+        assert!(at.needs(NodeName(8)) && !at.needs(NodeName(1)));
+    }
 }

@@ -344,11 +344,9 @@ mod tests {
     fn hello(number: u128) -> Message {
         let file = Cluster {
             id: ClusterId(number),
-            segment_bits: 0,
             lowest_ref: LockRef(1),
             sites: vec!["of eighteen bytes".to_owned(); 500],
-            nodes: vec![],
-            groups: vec![],
+            ..Cluster::default()
         };
         Message::Hello(Hello {
             cluster: file.id,
