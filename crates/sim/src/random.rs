@@ -392,11 +392,7 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
     if !world.violations.is_empty() {
         return;
     }
-    let mut ground = ground.clone();
-    let catalogue = &world.history.catalogue;
-    ground.sections.retain(|key| !catalogue.is_deleted(key));
-    ground.registers.retain(|key| !catalogue.is_deleted(key));
-    let mut audit = Audit::new(client, &ground);
+    let mut audit = Audit::new(client, ground);
     while !audit.act(world) {
         let before = world.clients[client.0 as usize].ended.len();
         let ended = |w: &World| {

@@ -665,6 +665,11 @@ impl Audit {
                 }
             }
         }
+        // Keyspaces are deleted beside the audit, too.
+        let catalogue = &world.history.catalogue;
+        self.sections.retain(|key| !catalogue.is_deleted(key));
+        self.registers.retain(|key| !catalogue.is_deleted(key));
+        self.writes.take_if(|key| catalogue.is_deleted(key));
         let call = if let Some(key) = self.sections.last() {
             let (keys, mode) = (vec![key.clone()], Mode::Exclusive);
             Call::Enter {

@@ -22,13 +22,13 @@ use crate::trace::Trace;
 use crate::twins::{Liar, Twin};
 use fermata_driver::{Action, Event};
 use fermata_protocol::base::{
-    Bug, Cluster, Config, Incarnation, Interval, KeyId, Limits, NodeId, NodeName, Planted,
-    SessionId, Timing,
+    Bug, Cluster, Config, Epoch, GroupId, Incarnation, Interval, KeyId, Limits, NodeId, NodeName,
+    Planted, SessionId, Timing,
 };
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::registry::Standing;
 use fermata_protocol::{CallId, Input, Node, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A process that found no room to start is started again after this long, microseconds.
 const START_AGAIN: u64 = 500_000;
@@ -126,6 +126,8 @@ pub struct World {
     pub registers: Vec<KeyId>,
     /// Keys of sections that faults aim at.
     pub sections: Vec<KeyId>,
+    /// Who was to have a seat in a view, by group and epoch: it may still be decided.
+    pub(crate) wanted: BTreeMap<(GroupId, Epoch), BTreeSet<NodeName>>,
     /// Second processes under the names of machines.
     pub(crate) twins: BTreeMap<NodeName, Twin>,
     /// What is done to what a machine sends.
@@ -158,6 +160,7 @@ impl World {
             now: 0,
             network,
             machines: BTreeMap::new(),
+            wanted: BTreeMap::new(),
             clients: Vec::new(),
             history: History::default(),
             monitor: Monitor::new(setup.watch, &setup.cluster),

@@ -305,8 +305,14 @@ planted_bugs! {
     ResumedGrantedAtOnce,
     /// G14: a new generation leaves while the old one's lease runs.
     LeaveBesideLease,
+    /// G9: a key is settled for readers as if its front had been told of it, which still waits.
+    WaitingFrontTold,
+    /// V7: who moves a key that some have moved before writes it, as a reader does.
+    MovedIsWritten,
     /// The first entry of a log leaves before the log's creation is durable.
     BeginBeforeCreation,
+    /// P5: a leader is primary before what it has recovered is chosen.
+    CommandsBeforeBegin,
     /// F8f: a replica takes an eventual value that was sent before the floor rose.
     SpreadWithoutFloor,
     /// F10: an acceptor's read lease ends as if its clock could not be fast.

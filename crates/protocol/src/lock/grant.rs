@@ -22,7 +22,8 @@
 //!   ordered before the section.
 //! * G9. *The front of a batch of readers settles a key for all of them*: it alone synchs or
 //!   adopts, and nobody behind it reads before that is done. If the front itself still waits for
-//!   another key, or was granted by an earlier primary, its primary settles the key in its name.
+//!   another key, or was granted by an earlier primary, its primary settles the key in its name,
+//!   and adopts unless some ref of the batch held before: that one may have been told a value.
 //!   Otherwise: a second reader enters with the old value, and the front then adopts a newer one
 //!   under its feet. And the front may go while its synch is in flight, so that its removal sets
 //!   the flag.
@@ -526,7 +527,13 @@ impl Grants {
         }
         self.begins_synch(key, queue.flag);
         let generation = queues.get(front).map_or(0, |k| k.generation);
-        let adopts = front > self.before && !self.settled.contains_key(key);
+        // A ref that held before may have been told a value. One that still waits was told none.
+        let inherited = queue.refs.iter().take_while(|r| **r <= self.before);
+        let told = match cx.env.planted.has(Bug::WaitingFrontTold) {
+            true => front <= self.before,
+            false => inherited.copied().any(|r| queues.holds(r)),
+        };
+        let adopts = !told && !self.settled.contains_key(key);
         let tag = self.synch_tag(front, generation, cx.env.planted);
         let synch = Op::Synch {
             key: key.clone(),

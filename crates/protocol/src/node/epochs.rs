@@ -156,16 +156,9 @@ impl Here {
             return None;
         }
         let view = &location.group.view;
-        let order = self.nearest_first(view.nodes());
-        // Who has followed this log begins the next one from its own state, and can lead it at
-        // once.
-        let own = self.log(Room::of(id)).map(Log::view);
-        let stays = |n: &&NodeName| own.is_some_and(|own| own.seat_of(**n).is_some());
-        let heard = |n: &&NodeName| self.alive.contains_key(n);
-        let staying = order.iter().filter(stays).find(heard);
         let first = match view.seat_of(self.id.name) {
             Some(_) => self.id.name,
-            None => *staying.or(order.iter().find(heard)).or(order.first())?,
+            None => self.first_but_this(id, view)?,
         };
         Some(Stop {
             group: id.group,
@@ -173,6 +166,24 @@ impl Here {
             first,
             moves: id.scope != Scope::Group && location.store() == location.epoch(),
         })
+    }
+
+    /// Who should lead what follows a log, if not this node: the nearest member that is heard. One
+    /// that has followed this log begins the next one from its own state, and any other from what
+    /// this node gives it, which is as quick where one message takes it.
+    fn first_but_this(&self, id: LogId, view: &View) -> Option<NodeName> {
+        let order = self.nearest_first(view.nodes());
+        let own = self.log(Room::of(id)).map(Log::view);
+        let state = match id.scope {
+            Scope::Segment(segment) => self.segments.get(&segment).map(|r| wire::size(&r.state)),
+            Scope::Group => self.groups.get(&id.group).map(|r| wire::size(&r.state)),
+        };
+        let small = state.is_some_and(|bytes| bytes <= self.config.limits.chunk);
+        let quick = |n: &&NodeName| small || own.is_some_and(|own| own.seat_of(**n).is_some());
+        let heard = |n: &&NodeName| self.alive.contains_key(n);
+        let quickest = order.iter().filter(quick).find(heard);
+        let first = quickest.or(order.iter().find(heard)).or(order.first());
+        first.copied()
     }
 
     /// The members of what follows a log that has ended; none while this node does not know them,
@@ -213,6 +224,26 @@ impl Here {
         }
         self.closing.insert(room, Closing { log, heir });
         self.agenda.run(room);
+    }
+
+    /// Gives what follows a log that was led here until it ended, with these members, to those who
+    /// had no seat in it.
+    fn welcome(&mut self, room: Room, before: Option<&View>, step: &mut Step<'_>) {
+        let Some(before) = before else { return };
+        let mut cx = env(&self.config, step);
+        if let Some(closing) = self.closing.get_mut(&room) {
+            if let Some(heir) = &mut closing.heir {
+                heir.welcome(before, &mut cx);
+            }
+            return;
+        }
+        let log = match room {
+            Room::Segment(segment) => self.segments.get_mut(&segment).map(|room| &mut room.log),
+            Room::Group(group) => self.groups.get_mut(&group).map(|room| &mut room.log),
+        };
+        if let Some(log) = log {
+            log.welcome(before, &mut cx);
+        }
     }
 
     /// The seat that leads the first ballot of a log that follows.
@@ -347,11 +378,12 @@ impl Here {
     }
 
     /// Tells the members of a group that its segments have begun in the present epoch, if the group
-    /// does not know yet. This node leads them: its own entry is chosen.
+    /// does not know yet. This node leads them.
     pub(super) fn report_started(&self, segments: &[SegmentId], step: &mut Step<'_>) {
         let mut news: BTreeMap<GroupId, Vec<SegmentId>> = BTreeMap::new();
         for segment in segments {
             let room = self.segments.get(segment);
+            let room = room.filter(|room| room.log.has_entries());
             let Some(id) = room.map(|room| room.log.id()) else {
                 continue;
             };
@@ -586,14 +618,18 @@ impl Node {
             return;
         }
         let planted = self.here.config.planted;
+        let led = room.log.leadership().is_some();
         if left {
             self.end_primary(segment, step);
             if let Some(mut room) = self.here.segments.remove(&segment) {
                 // The others hear of the end while there is somebody to say it.
                 room.log.flush(&mut env(&self.here.config, step));
+                let before = room.log.view().clone();
                 let state = wire::encode(&room.state.succeed(stop, planted));
                 self.here
                     .close(Room::Segment(segment), room.log, stop, state);
+                self.here
+                    .welcome(Room::Segment(segment), led.then_some(&before), step);
             }
             return;
         }
@@ -601,6 +637,7 @@ impl Node {
             return;
         };
         room.log.flush(&mut env(&self.here.config, step));
+        let before = room.log.view().clone();
         let state = core::mem::take(&mut room.state).succeed(stop, planted);
         let next = LogId {
             epoch: stop.next,
@@ -610,6 +647,8 @@ impl Node {
         let start = wire::encode(&state);
         let log = self.here.create(next, &view, first, start, step);
         self.here.replace_segment(segment, log, state, step);
+        self.here
+            .welcome(Room::Segment(segment), led.then_some(&before), step);
     }
 
     /// The first chosen `Next` that is allowed decides, and ends the group's log; its segments stop
@@ -644,6 +683,8 @@ impl Node {
         };
         // The others hear of the end while there is somebody to say it.
         room.log.flush(&mut env(&self.here.config, step));
+        let led = room.log.leadership().is_some();
+        let before = room.log.view().clone();
         let start = wire::encode(&state);
         if self.here.is_left(id, stop) {
             if let Some(room) = self.here.groups.remove(&group) {
@@ -658,6 +699,8 @@ impl Node {
             let log = self.here.create(next, &view, first, start, step);
             self.here.replace_group(group, log, state, step);
         }
+        self.here
+            .welcome(Room::Group(group), led.then_some(&before), step);
     }
 
     /// Seals what ended in this step, in its batch.

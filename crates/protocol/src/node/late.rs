@@ -6,7 +6,8 @@
 //! [`paxos::Joining`] for why that is truthful, and for what the old log is kept until then.
 //!
 //! In the ordinary course of a change of epoch nobody asks: the primary that ends the log says so
-//! before it drops it, and each member creates the successor from its own state.
+//! before it drops it, each member creates the successor from its own state, and who had no seat is
+//! given it by that primary.
 
 use super::agenda::Room;
 use super::logs::{env, read_state};
@@ -96,15 +97,17 @@ impl Here {
         }
     }
 
-    /// Asks a peer for a later log, unless one is being asked. A silent peer may be lost with the
-    /// log that it spoke of, so after a while any later log will do.
-    ///
     /// A segment's log waits for the group's: what is known of where the group is says which
     /// earlier stores its registers have.
-    pub(super) fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
+    fn may_join(&self, id: LogId) -> bool {
         let location = self.directory.location(id.group);
-        let known = location.is_some_and(|at| at.epoch() >= id.epoch);
-        if !known && id.scope != Scope::Group {
+        id.scope == Scope::Group || location.is_some_and(|at| at.epoch() >= id.epoch)
+    }
+
+    /// Asks a peer for a later log, unless one is being asked. A silent peer may be lost with the
+    /// log that it spoke of, so after a while any later log will do.
+    pub(super) fn join(&mut self, peer: NodeName, id: LogId, step: &mut Step<'_>) {
+        if !self.may_join(id) {
             return;
         }
         let mut cx = env(&self.config, step);
@@ -128,6 +131,12 @@ impl Here {
         step: &mut Step<'_>,
     ) {
         let key = (id.group, id.scope);
+        let asked = self.joining.get(&key).map(|joining| joining.id().epoch);
+        if asked.is_none_or(|epoch| epoch < id.epoch) && self.may_join(id) {
+            // Who ends a log gives the next one unasked to those who had no seat.
+            let given = Joining::given(id, from, &env(&self.config, step));
+            self.joining.insert(key, given);
+        }
         let Some(joining) = self.joining.get_mut(&key).filter(|j| j.id() == id) else {
             return;
         };

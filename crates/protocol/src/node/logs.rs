@@ -7,7 +7,7 @@ use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
     Address, Bug, Config, Directory, Epoch, Group, GroupId, KeyId, Keyspace, KeyspaceId, Location,
-    LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, View,
+    LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, Slot, View,
 };
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
@@ -682,6 +682,9 @@ impl Node {
     /// Applies what a segment's log has delivered, and starts or ends its primary.
     pub(super) fn run_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         self.install_segment(segment, step);
+        let empty = |log: &Log| log.delivered() == Slot(0);
+        let room = self.here.segments.get(&segment);
+        let empty_before = room.is_some_and(|room| empty(&room.log));
         while let Some(commands) = self.next_commands(segment) {
             for command in commands {
                 // Each by itself: a primary is told of the state right after it.
@@ -704,6 +707,10 @@ impl Node {
             }
         }
         self.lead_or_follow(segment, step);
+        let room = self.here.segments.get(&segment);
+        if room.is_some_and(|room| empty_before && !empty(&room.log) && room.primary.is_some()) {
+            self.here.report_started(&[segment], step);
+        }
         self.stop_segment(segment, step);
         let Some(room) = self.here.segments.get(&segment) else {
             return;

@@ -17,8 +17,9 @@
 //!   lease, as a restarted one does.
 //! * The snapshot's entries are chosen, wherever it comes from, and also if the sender loses what
 //!   it has not made durable yet: chosen is not a matter of one memory.
-//! * It follows, also if it owns ballot 0. It could lead it, having never led it; but that log was
-//!   begun without it, and an election is a round trip.
+//! * If it owns ballot 0 and begins with the initial state, it leads it: it has never led it, and
+//!   nothing of it leaves before the creation is durable. Where others have begun the log without
+//!   it, by a higher ballot, a quorum refuses it, and it follows.
 //!
 //! # Why the old log is kept until the new one's state is here
 //! Of A, B and C, B alone has the state of the new log, and A does not know yet that the old one
@@ -32,6 +33,8 @@ use super::transfer::{self, Loans, Partial, Snapshot, Taken};
 use super::{Chunk, Log, Message, Recovered};
 use crate::base::{LogId, Micros, NodeName, Seat, Slot, View};
 use crate::io::Env;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use bytes::Bytes;
 
 /// A replica of a log that is to be created here, while its snapshot arrives.
@@ -53,6 +56,15 @@ impl Joining {
             peer: None,
             due: 0,
             partial: None,
+        }
+    }
+
+    /// A peer gives the log unasked.
+    pub fn given(id: LogId, by: NodeName, env: &Env<'_>) -> Joining {
+        Joining {
+            peer: Some(by),
+            due: env.now.monotonic + env.timing.retry,
+            ..Joining::new(id)
         }
     }
 
@@ -124,7 +136,14 @@ impl Joining {
                     log.put_snapshot(raw.clone(), slot, env.fx);
                     log.adopt(&record, Snapshot::new(&record, raw));
                 }
-                log.wait_election(log.boot_over(env.timing), env.timing);
+                log.hint = Some(log.first);
+                match slot == Slot(0) && log.first == seat {
+                    true => {
+                        log.lead(log.promised, BTreeMap::new());
+                        log.cut(env);
+                    }
+                    false => log.wait_election(log.boot_over(env.timing), env.timing),
+                }
                 Ok(Some(Recovered { log, slot, state }))
             }
         }
@@ -160,6 +179,15 @@ impl Heir {
         self.id
     }
 
+    /// Gives the log to those who had no seat in the one before.
+    pub fn welcome(&mut self, before: &View, env: &mut Env<'_>) {
+        for seat in newcomers(&self.view, before) {
+            if let Some(node) = self.view.node_at(seat) {
+                self.on_join(node, None, env);
+            }
+        }
+    }
+
     /// Answers a node that asks for what it takes to create its replica, if it has a seat.
     pub fn on_join(&mut self, from: NodeName, resume: Option<(Slot, u64)>, env: &mut Env<'_>) {
         let Some(seat) = self.view.seat_of(from) else {
@@ -177,6 +205,14 @@ impl Heir {
 }
 
 impl Log {
+    /// Gives this log, which has just been created here, to those who had no seat in the one
+    /// before.
+    pub fn welcome(&mut self, before: &View, env: &mut Env<'_>) {
+        for seat in newcomers(&self.view, before) {
+            self.on_join(seat, None, env);
+        }
+    }
+
     /// A member asks for what it takes to create its replica.
     pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, env: &mut Env<'_>) {
         let birth = Message::Birth {
@@ -186,4 +222,10 @@ impl Log {
         };
         self.send(from, birth, env);
     }
+}
+
+/// The seats of nodes that had none before.
+fn newcomers(view: &View, before: &View) -> Vec<Seat> {
+    let new = view.nodes().filter(|node| before.seat_of(*node).is_none());
+    new.filter_map(|node| view.seat_of(node)).collect()
 }

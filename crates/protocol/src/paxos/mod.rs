@@ -31,9 +31,10 @@
 //! * **P4** Holes get no-ops, never commands, and commands go above everything recovered (F3f:
 //!   a command in a hole would slip under a read ahead).
 //! * **P5** The first own entry of a ballot is its `Begin`; commands are proposed after it is
-//!   chosen. Commands keep the ballot they were born in, and those born below the highest `Begin`
-//!   before them are void. So an effective command always lies between its own ballot's `Begin` and
-//!   the next one's: nothing that a primary found absent appears later below what it answered.
+//!   chosen, in ballot 0, below which there is nothing, after it is durable here. Commands keep the
+//!   ballot they were born in, and those born below the highest `Begin` before them are void. So an
+//!   effective command always lies between its own ballot's `Begin` and the next one's: nothing
+//!   that a primary found absent appears later below what it answered.
 //! * **P6** The log ends at its first chosen `Stop`: nothing later is handed out, and a leader
 //!   proposes nothing above a `Stop` that it recovered or proposed. It is an entry like any other.
 //! * **P7** An acceptor that follows a ballot promises no other seat for one lease on its own

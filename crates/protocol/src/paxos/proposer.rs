@@ -42,8 +42,8 @@ impl Log {
             } else if lead.begin.is_none() && self.wish.is_none() {
                 self.propose_begin(env);
             } else if lead.begin.is_some() && !self.is_primary() {
-                // Nothing of a client's before the own `Begin` is chosen. In ballot 0 this also
-                // keeps every entry back until the log's creation is durable here (see `create`).
+                // Nothing of a client's before the own `Begin` is chosen. In ballot 0, which has
+                // nothing to recover, not before the log's creation is durable here (see `create`).
                 return;
             } else if lead.begin.is_none() || lead.queue.is_empty() {
                 return self.propose_wished_stop(env);

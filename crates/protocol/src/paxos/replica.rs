@@ -3,7 +3,7 @@
 
 use super::store::SnapshotRecord;
 use super::transfer::Snapshot;
-use super::{Entry, Log, Message, Role, Stop};
+use super::{Entry, Flight, Leading, Log, Message, Role, Stop};
 use crate::base::{Ballot, Bug, Limits, LogId, Micros, NodeName, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
 use crate::io::Env;
@@ -56,14 +56,24 @@ impl Log {
     /// term has been handed out or waits to be. It is none from the step in which it proposes the
     /// end: the successor must not commit while somebody still reads here.
     ///
-    /// Its `Begin` is chosen, hence everything recovered below it.
+    /// Its `Begin` is chosen, hence everything recovered below it. In ballot 0 nothing is below it
+    /// but the initial state, and its own durable vote is enough.
     pub fn is_primary(&self) -> bool {
         match &self.role {
             Role::Leading(lead) => {
-                lead.begin.is_some_and(|begin| begin <= self.chosen) && !lead.ending
+                let begun = |begin| begin <= self.chosen || self.is_first(lead, begin);
+                lead.begin.is_some_and(begun) && !lead.ending
             }
             _ => false,
         }
+    }
+
+    /// Whether nothing can be below this `Begin`, which is durable here, and so is the log.
+    fn is_first(&self, lead: &Leading, begin: Slot) -> bool {
+        let early = self.planted.has(Bug::CommandsBeforeBegin);
+        let own = 1 << self.seat.0;
+        let voted = |flight: &Flight| flight.votes & own != 0;
+        (lead.ballot.round == 0 || early) && lead.flights.get(&begin).is_some_and(voted)
     }
 
     /// Whether this primary may answer from its applied state now, on its own clock: nothing is

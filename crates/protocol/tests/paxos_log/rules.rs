@@ -56,6 +56,27 @@ fn p2_nothing_of_the_first_ballot_leaves_before_the_creation_is_durable() {
     assert!(!leaves_before_creation(Planted::NONE));
 }
 
+/// P5: nothing is below the `Begin` of ballot 0, and commands need not wait for the others' votes.
+#[test]
+fn p5_commands_go_beside_the_begin_of_the_first_ballot() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    assert!(!world.log(0).is_primary(), "its creation is not durable");
+    world.flush(0);
+    let own = world
+        .net
+        .iter()
+        .position(|(from, to, _)| (*from, *to) == (0, 0));
+    let (from, to, packet) = world.net.remove(own.expect("its own vote"));
+    world.deliver(from, to, packet);
+    assert!(world.log(0).is_primary());
+    assert_eq!(world.log(0).chosen(), Slot(0));
+    assert!(!world.log(0).has_lease(world.now(0), &world.timing));
+    assert!(world.propose(0));
+    world.calm(2_000_000);
+    assert_eq!(world.log(1).chosen(), Slot(2));
+    assert_eq!(world.fault, None);
+}
+
 /// G53: A and B are there, C is not. A's disk is stuck, and A has lost its own vote for an entry,
 /// as it may lose whatever else it has to hold by then. Whether the entry is chosen all the same.
 pub(crate) fn chosen_without_third(planted: Planted) -> bool {

@@ -226,15 +226,31 @@ fn g17_a_late_replica_of_a_young_log_begins_with_its_initial_state() {
 }
 
 #[test]
-fn g17_a_late_owner_of_ballot_0_follows() {
+fn g17_a_late_owner_of_ballot_0_follows_who_leads() {
     let mut world = World::new(3, 1, Planted::NONE);
     world.never_had(0);
     world.calm(6 * SECOND);
     let primary = world.primary().expect("two of three are up");
     world.join(0, primary);
-    assert!(world.log(0).leadership().is_none());
     world.calm(2 * SECOND);
     assert_eq!(world.primary(), Some(primary));
+    assert!(world.log(0).leadership().is_none());
+    world.heal_and_check();
+    assert_eq!(world.fault, None);
+}
+
+#[test]
+fn a_late_owner_of_ballot_0_leads_where_nobody_does() {
+    let mut world = World::new(3, 1, Planted::NONE);
+    world.never_had(0);
+    world.join(0, 1);
+    let accepts = |(from, _, packet): &(usize, usize, Packet)| {
+        *from == 0 && matches!(packet, Packet::Paxos(Paxos::Accept { .. }))
+    };
+    assert!(!world.net.iter().any(accepts), "not before it is durable");
+    world.calm(world.timing.election / 2);
+    assert_eq!(world.primary(), Some(0));
+    assert!(world.log(0).chosen() > Slot(0));
     world.heal_and_check();
     assert_eq!(world.fault, None);
 }

@@ -123,8 +123,14 @@ impl Durability {
         else {
             return;
         };
-        let stores = places.stores(places.segment(key));
-        let mut lacks = stores.map(|store| self.lack(key, *tag, store, promised, catalogue));
+        let stores: Vec<_> = places.stores(places.segment(key)).collect();
+        let (last, stores) = stores.split_last().expect("a segment has a store");
+        let lack = |store: &(Epoch, &View), first| {
+            let state = (first, promised);
+            self.lack(key, *tag, *store, state, catalogue)
+        };
+        let later = stores.iter().map(|store| lack(store, false));
+        let mut lacks = later.chain([lack(last, true)]);
         // Where it was complete once it is, or has moved on from there.
         let first = lacks.next().expect("a segment has a store");
         if let Some(lack) = first
@@ -136,13 +142,14 @@ impl Durability {
         }
     }
 
-    /// What is wrong with a tag in a store, if it is not on a quorum of its disks.
+    /// What is wrong with a tag in a store, if it is not on a quorum of its disks. In one that is
+    /// not the segment's `first` a higher tag may have come from an earlier store.
     fn lack(
         &self,
         key: &KeyId,
         tag: Tag,
         (epoch, view): (Epoch, &View),
-        promised: bool,
+        (first, promised): (bool, bool),
         catalogue: &Catalogue,
     ) -> Option<String> {
         let storage = catalogue.storage(key);
@@ -166,7 +173,7 @@ impl Durability {
             let Some(seen) = node.seen(key, epoch) else {
                 continue;
             };
-            holders += usize::from(match storage.finalizes() {
+            holders += usize::from(match storage.finalizes() && first {
                 true => seen.version(tag).is_some() || seen.dropped > tag,
                 false => seen.tag() >= tag,
             });

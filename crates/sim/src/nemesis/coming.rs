@@ -6,7 +6,7 @@ use super::faults::{next_members_pressing, present_view, propose};
 use crate::checkers::places::Places;
 use crate::network::End;
 use crate::world::World;
-use fermata_protocol::base::{Directory, GroupId, Incarnation, NodeName};
+use fermata_protocol::base::{Directory, Epoch, GroupId, Incarnation, NodeName};
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::registry::{Registry, Standing};
 
@@ -56,6 +56,13 @@ pub fn newest(world: &World) -> Option<&Registry> {
 /// Whether a node is in the cluster, by the latest registry that any has.
 pub(super) fn standing(world: &World, name: NodeName) -> Option<Standing> {
     newest(world)?.get(name).map(|known| known.standing)
+}
+
+/// Whether a view that was proposed, and that may still be decided, has a seat for a node.
+fn is_wanted(world: &World, name: NodeName) -> bool {
+    let open = |(group, epoch): &(GroupId, Epoch)| present_view(world, *group).epoch < *epoch;
+    let mut wanted = world.wanted.iter();
+    wanted.any(|(view, names)| names.contains(&name) && open(view))
 }
 
 /// All groups.
@@ -122,7 +129,7 @@ fn leave_again(world: &mut World, name: NodeName, tries: u32) {
     }
     // Also by a seat in a store that somebody may still need.
     let places = Places::of(&world.setup.cluster, &world.machines);
-    let mut free = !places.locations().any(|at| at.needs(name));
+    let mut free = !places.locations().any(|at| at.needs(name)) && !is_wanted(world, name);
     for group in groups(world) {
         let names: Vec<NodeName> = present_view(world, group).nodes().collect();
         if names.contains(&name) {

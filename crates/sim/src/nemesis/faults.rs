@@ -707,9 +707,19 @@ fn propose_members(
         site: SiteId(world.machines[name].site),
         public_key: None,
     };
+    let present = present_view(world, group);
+    // Whoever proposes knows who is in the cluster.
+    let out =
+        |name: &NodeName| coming::standing(world, *name).is_some_and(|s| s != Standing::Present);
+    let mut newcomers = names
+        .iter()
+        .filter(|name| present.seat_of(**name).is_none());
+    if newcomers.any(out) {
+        return;
+    }
     let view = View {
         seats: names.iter().map(member).collect(),
-        ..present_view(world, group)
+        ..present
     };
     propose_view(world, group, session, view, pressing);
 }
@@ -722,6 +732,8 @@ fn propose_view(world: &mut World, group: GroupId, session: u64, mut view: View,
         let id = view.group.0;
         format!("! epoch {epoch} with {names:?} is proposed to group {id}")
     });
+    let wanted = world.wanted.entry((group, view.epoch)).or_default();
+    wanted.extend(view.nodes());
     // The epoch makes it another command when the same session proposes once more.
     let next = GroupCommand::Next { view, pressing };
     propose_to(world, group, (session, epoch), next);

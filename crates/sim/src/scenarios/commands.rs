@@ -1,7 +1,7 @@
 //! Commands that stay where they should not: in a queue, in a hole, at a deposed primary.
 
 use super::stage::{
-    A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to, proposals_of, value,
+    A, B, C, Stage, accepts_of, answers, candidacy_of, grants_to, news_of, proposals_of, value,
 };
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
@@ -334,4 +334,28 @@ pub(super) fn forgotten_request(stage: &mut Stage) {
     let Some(s2) = stage.enter(h2) else { return };
     stage.get(h2, s2);
     stage.leave(h2, s2);
+}
+
+/// P5: B has voted for the leave of the first holder, and does not know that it is chosen. It leads
+/// once A, which has granted the next one, is gone, and nobody takes what it proposes.
+pub(super) fn early_primary(stage: &mut Stage) {
+    let [h1, h2, other] = stage.clients([4, 5, 6]);
+    let c_waits = stage.lose(candidacy_of(C));
+    let Some(s1) = stage.enter(h1) else { return };
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let unheard = stage.lose(news_of(A));
+    stage.leave_soon(h1, s1);
+    stage.entered(second);
+    stage.world.stop(A, true);
+    let alone = stage.lose(accepts_of(B));
+    stage.pass(12_000);
+    let key = stage.key.clone();
+    let queue = stage.call(other, Call::Queue { key });
+    stage.pass(2_000);
+    for rule in [alone, unheard, c_waits] {
+        stage.discard(rule);
+    }
+    stage.wait(queue);
+    stage.world.start(A);
 }

@@ -6,7 +6,7 @@ use super::stage::{
     value,
 };
 use super::upkeep::tended;
-use crate::history::{Heard, SectionIx};
+use crate::history::{Heard, OpId, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{KeyId, NodeName};
 use fermata_protocol::client::Call;
@@ -219,37 +219,82 @@ pub(super) fn living_holder(stage: &mut Stage) {
     stage.leave(h2, s2);
 }
 
-fn shared(stage: &mut Stage, client: ClientId, keys: Vec<KeyId>) -> crate::history::OpId {
+fn shared(stage: &mut Stage, client: ClientId, keys: Vec<KeyId>) -> OpId {
     stage.enter_keys(client, keys, Mode::Shared)
 }
 
-/// G9: the front of a batch of readers waits for another key; the eventual value is newer.
+/// A reader is the front of the key's queue, and waits for another key, which a holder has; the
+/// eventual value is newer.
+struct WaitingFront {
+    holder: (ClientId, SectionIx),
+    front: (ClientId, OpId),
+}
+
+impl WaitingFront {
+    fn of(stage: &mut Stage) -> Option<WaitingFront> {
+        let [h1, front, other] = stage.clients([4, 5, 4]);
+        stage.section(h1, "v0");
+        stage.pass(1_000);
+        eventual_at_one(stage, other);
+        stage.pass(3_000);
+        let beside = stage.key_beside("x");
+        let holds = stage.enter_keys(h1, vec![beside.clone()], Mode::Exclusive);
+        let s1 = stage.entered(holds)?;
+        let keys = vec![stage.key.clone(), beside];
+        let first = shared(stage, front, keys);
+        stage.pass(500);
+        Some(WaitingFront {
+            holder: (h1, s1),
+            front: (front, first),
+        })
+    }
+
+    /// The holder leaves, and the front enters.
+    fn enters(&self, stage: &mut Stage) -> Option<SectionIx> {
+        stage.leave(self.holder.0, self.holder.1);
+        stage.entered(self.front.1)
+    }
+}
+
+/// G9: a second reader enters, and then the front.
 pub(super) fn front_waits(stage: &mut Stage) {
-    let (h1, front, second) = (stage.client(&[4]), stage.client(&[5]), stage.client(&[6]));
-    stage.section(h1, "v0");
-    stage.pass(1_000);
-    let other = stage.client(&[4]);
-    eventual_at_one(stage, other);
-    stage.pass(3_000);
-    let beside = stage.key_beside("x");
-    let holds = stage.enter_keys(h1, vec![beside.clone()], Mode::Exclusive);
-    let Some(s1) = stage.entered(holds) else {
+    let second = stage.client(&[6]);
+    let Some(waiting) = WaitingFront::of(stage) else {
         return;
     };
-    let key = stage.key.clone();
-    let first = shared(stage, front, vec![key.clone(), beside]);
-    stage.pass(500);
-    let op = shared(stage, second, vec![key]);
+    let keys = vec![stage.key.clone()];
+    let op = shared(stage, second, keys);
     let Some(s2) = stage.entered(op) else { return };
     stage.get(second, s2);
-    stage.leave(h1, s1);
-    let Some(s3) = stage.entered(first) else {
+    let Some(s3) = waiting.enters(stage) else {
         return;
     };
     stage.get(second, s2);
-    stage.get(front, s3);
+    stage.get(waiting.front.0, s3);
     stage.leave(second, s2);
-    stage.leave(front, s3);
+    stage.leave(waiting.front.0, s3);
+}
+
+/// G9: the same, but a primary begins before the second reader enters, and another one when that
+/// has left.
+pub(super) fn front_inherited(stage: &mut Stage) {
+    let second = stage.client(&[6]);
+    let Some(waiting) = WaitingFront::of(stage) else {
+        return;
+    };
+    stage.next_epoch();
+    stage.pass(3_000);
+    let keys = vec![stage.key.clone()];
+    let op = shared(stage, second, keys);
+    let Some(s2) = stage.entered(op) else { return };
+    stage.get(second, s2);
+    stage.leave(second, s2);
+    stage.next_epoch();
+    stage.pass(3_000);
+    if let Some(s3) = waiting.enters(stage) {
+        stage.get(waiting.front.0, s3);
+        stage.leave(waiting.front.0, s3);
+    }
 }
 
 /// G9: the front of a batch of readers dies while its adoption is at A alone; A goes down.

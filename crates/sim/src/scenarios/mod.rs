@@ -482,6 +482,11 @@ pub const ALL: &[Scenario] = &[
         play: found::front_waits,
     },
     Scenario {
+        name: "g9-front-inherited",
+        about: "the front of a batch of readers waits for another key when a primary begins",
+        play: found::front_inherited,
+    },
+    Scenario {
         name: "g9-front-dies",
         about: "the front of a batch of readers dies while its adoption is at one replica",
         play: found::front_dies,
@@ -737,6 +742,11 @@ pub const ALL: &[Scenario] = &[
         play: machines::lost_disk,
     },
     Scenario {
+        name: "p5-early-primary",
+        about: "a new leader cannot have chosen what it has recovered, and is asked for a queue",
+        play: commands::early_primary,
+    },
+    Scenario {
         name: "created-twice",
         about: "the first primary of a log loses power before the log's creation is durable",
         play: machines::created_twice,
@@ -815,6 +825,11 @@ pub const ALL: &[Scenario] = &[
         name: "ring-newcomer",
         about: "a node with an empty directory is admitted, and gets a seat",
         play: ring::newcomer,
+    },
+    Scenario {
+        name: "ring-moved-at-one",
+        about: "of the members that have a key that has moved one loses its disk",
+        play: ring::moved_at_one,
     },
     Scenario {
         name: "ring-lost-disk",

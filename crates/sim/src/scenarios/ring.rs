@@ -11,7 +11,7 @@ use crate::history::Heard;
 use crate::network::{End, Parcel};
 use crate::world::World;
 use crate::{catalogue, cluster, nemesis, random};
-use fermata_protocol::base::{GroupId, LogId, NodeName, Scope, StoragePolicy};
+use fermata_protocol::base::{GroupId, KeyId, LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::paxos::Entry;
@@ -252,7 +252,7 @@ pub(super) fn retired_asked(stage: &mut Stage) {
     for (from, to) in [(A, C), (C, A), (B, C), (C, B)] {
         stage.world.network.mend(End::Node(from), End::Node(to));
     }
-    stage.pass(3_000);
+    stage.pass(3_750);
     stage.mend();
     stage.section(h1, "v3");
     random::rest(&mut stage.world);
@@ -318,6 +318,47 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     comes(stage);
     stage.section(h1, "v3");
     stage.expect(settled, "what a lost member owes is not waited for");
+}
+
+/// V7: a key has moved to A and B, and is marked there; nothing has come to D, and another key has
+/// moved to A alone. B's disk is lost, and whoever leads next begins anew, with A and D.
+pub(super) fn moved_at_one(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    stage.section(h1, "v1");
+    let beside = stage.key_beside("x");
+    stage.write(h1, &beside, "w");
+    let missed = stage.lose(move |parcel| {
+        let Parcel::Peer { to, message, .. } = parcel else {
+            return false;
+        };
+        match message {
+            Message::Register(_) if *to == D => true,
+            Message::Register(Register::Ask { key, ask, .. }) if *to == B => {
+                *key == beside && matches!(ask, Ask::Carry { .. })
+            }
+            _ => false,
+        }
+    });
+    next(stage, &[A, B, D]);
+    stage.pass(8_000);
+    stage.world.stop(B, true);
+    let machine = stage.world.machines.get_mut(&B);
+    machine.expect("a machine of this world").wipe();
+    stage.world.monitor.wiped(B);
+    stage.world.stop(A, true);
+    stage.world.start(A);
+    stage.discard(missed);
+    let segment = stage.segment();
+    let closed = stage.until(move |w| {
+        let places = Places::of(&w.setup.cluster, &w.machines);
+        let pasts = places.location(segment).pasts(segment);
+        pasts.iter().all(|past| !past.open)
+    });
+    stage.section(h2, "v2");
+    stage.expect(
+        closed,
+        "what one member has of a key that has moved is given to the others",
+    );
 }
 
 /// C sleeps while all that it knows are replaced and leave, but for D, which has no seat and sleeps
@@ -738,12 +779,12 @@ fn gift_reads(from: NodeName, to: NodeName) -> impl Fn(&Parcel) -> bool + 'stati
 pub(super) fn late_gift(stage: &mut Stage) {
     let (near, h2) = (stage.client(&[1]), stage.client(&[5]));
     stage.lose(spread_to(&[B, C]));
-    let keys = [
-        stage.key.clone(),
-        stage.key_beside("y"),
-        stage.key_beside("z"),
-    ];
-    for (key, text) in keys.iter().zip(["e1", "e2", "e3"]) {
+    // As many as the calls of the two lives are not apart by.
+    let beside = ["x", "y", "z"].map(|letter| stage.key_beside(letter));
+    let keys = [stage.key.clone()].into_iter().chain(beside);
+    let keys: Vec<KeyId> = keys.collect();
+    let texts = ["e1", "e2", "e3", "e4"];
+    for (key, text) in keys.iter().zip(texts) {
         stage.key = key.clone();
         stage.eventual_put(near, text);
     }
@@ -769,7 +810,7 @@ pub(super) fn late_gift(stage: &mut Stage) {
     stage.discard(unread);
     stage.mend();
     random::rest(&mut stage.world);
-    for (key, text) in keys.iter().zip(["e1", "e2", "e3"]) {
+    for (key, text) in keys.iter().zip(texts) {
         stage.key = key.clone();
         let Some(section) = stage.enter(h2) else {
             return;

@@ -12,7 +12,7 @@ use super::once::Names;
 use super::op::{Op, OpEnd, Place};
 use super::reading::Cells;
 use super::{is_physical, policy};
-use crate::base::{Bug, EventualTag, KeyId, Micros, NodeName, Seat, Tag};
+use crate::base::{Bug, EventualTag, KeyId, Micros, NodeName, Planted, Seat, Tag};
 use crate::io::Env;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -641,6 +641,13 @@ impl Running {
         })
     }
 
+    /// Whether this moves a key, while there is something to move from: it carries also what has
+    /// moved before, since a section's value is refused as a write once the section is past.
+    fn moves_between(&self, planted: Planted) -> bool {
+        let moves = matches!(self.op, Op::Read { moves: true, .. });
+        moves && !self.place.sources.is_empty() && !planted.has(Bug::MovedIsWritten)
+    }
+
     /// q replicas have answered a read.
     fn collected(&mut self, env: &Env<'_>) -> Next {
         let now = env.now.monotonic;
@@ -658,7 +665,8 @@ impl Running {
         let at = (cells.tag, cells.origin);
         let value = cells.value.clone();
         // Where it is none, the key has moved here already.
-        let carried = (!sources.is_empty()).then_some(cells.fence);
+        let moves = self.moves_between(env.planted);
+        let carried = (moves || !sources.is_empty()).then_some(cells.fence);
         let into = match carried {
             Some(_) => Into::Move,
             None => Into::Write,
