@@ -192,13 +192,14 @@ const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
 
 /// Wrong rules of operations over several stores.
-const OF_EPOCHS: [Bug; 12] = [
+const OF_EPOCHS: [Bug; 13] = [
     Bug::OneSourceOnly,
     Bug::SourceQuorumTooSmall,
     Bug::EmptyAfterDelete,
     Bug::MarkFirst,
     Bug::FenceLeftBehind,
     Bug::TagFromNewStore,
+    Bug::WriteBelowMark,
     Bug::OneRoundBesideSource,
     Bug::WriteMarks,
     Bug::ReadCrosses,

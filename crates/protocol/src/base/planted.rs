@@ -361,6 +361,8 @@ planted_bugs! {
     FenceLeftBehind,
     /// V4: a register's write takes a tag above those of the present store alone.
     TagFromNewStore,
+    /// V4: a register's write takes a tag that need not be above what a mark says has moved.
+    WriteBelowMark,
     /// V4: a write of one round goes out beside an open source.
     OneRoundBesideSource,
     /// V4: a register's write marks its key as moved.

@@ -695,6 +695,72 @@ fn a_write_that_was_passed_over_does_not_go_on() {
     assert_eq!(end, past);
 }
 
+/// A write has heard one member before the key came there, and then one that knows of the mark
+/// alone.
+/// What became of it, and of a read after it.
+fn write_beside_a_mark(planted: Planted) -> (Tag, Option<OpEnd>, OpEnd) {
+    let mut world = World::new(6, 3, 1, planted);
+    world.storage = StoragePolicy::Replicated;
+    world.views = vec![view_of(Epoch::FIRST, 0..3), view_of(SECOND, 3..6)];
+    world.created = vec![(0..3).collect(), (3..6).collect()];
+    let tag = Tag {
+        sequence: 5,
+        writer: 7,
+        ..Tag::ZERO
+    };
+    let storage = StoragePolicy::Replicated;
+    let shape = storage.shape(3).expect("it fits");
+    for i in 0..2 {
+        let value = Bytes::from_static(b"value 7");
+        let mut parts = policy::encode(storage, shape, &register_key(), tag, Some(&value));
+        let ask = Ask::Store {
+            tag,
+            origin: EventualTag::default(),
+            content: parts.swap_remove(i),
+        };
+        world.ask(i, &register_key(), ask);
+    }
+    let mut two = Two { world, tag };
+    two.seal();
+    let write = two.start(
+        0,
+        Op::Write {
+            key: register_key(),
+            writer: 9,
+            value: Some(value_of(9)),
+        },
+    );
+    two.world.reach(0, &[3]);
+    let read = |moves| Op::Read {
+        key: register_key(),
+        moves,
+    };
+    let walk = two.start(1, read(true));
+    for _ in 0..5 {
+        two.world.reach(1, &[0, 1, 3, 5]);
+    }
+    let walked = two.world.outcome(walk, 1);
+    assert!(
+        matches!(walked, Some(OpEnd::Value { value: Some(_), .. })),
+        "{walked:?}"
+    );
+    two.world
+        .ask_in(SECOND, 4, &register_key(), Ask::MarkMoved { tag });
+    for _ in 0..5 {
+        two.world.reach(0, &[3, 4]);
+    }
+    let written = two.world.outcome(write, 0);
+    let later = two.start(2, read(false));
+    let later = two.end(2, later);
+    (tag, written, later)
+}
+
+#[test]
+fn a_write_that_meets_a_mark_is_above_what_has_moved() {
+    let (moved, written, _) = write_beside_a_mark(Planted::NONE);
+    assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag > moved));
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
@@ -718,6 +784,16 @@ mod planted {
     #[test]
     fn a_write_that_looks_for_its_tag_in_the_present_store_alone_is_caught() {
         is_caught(Bug::TagFromNewStore);
+    }
+
+    #[test]
+    fn a_write_below_a_mark_is_lost() {
+        let (moved, written, later) = write_beside_a_mark(Planted::only(Bug::WriteBelowMark));
+        assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag < moved));
+        assert!(
+            matches!(later, OpEnd::Value { tag, .. } if tag == moved),
+            "{later:?}"
+        );
     }
 
     #[test]

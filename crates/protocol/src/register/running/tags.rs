@@ -12,6 +12,10 @@ impl Running {
         // Above what a write of one round may have been given before this one began.
         let clocked = self.place.storage.has_one_round_writes();
         let latest = env.now.interval.filter(|_| clocked).map_or(0, |i| i.latest);
+        // Above what has moved, too: whoever shows its mark need not have it.
+        let mark = self.mark();
+        let mark = mark.filter(|_| !env.planted.has(Bug::WriteBelowMark));
+        let latest = mark.map_or(latest, |mark| latest.max(mark.sequence + 1));
         match (&self.op, &self.phase) {
             (Op::Write { writer, .. }, Phase::Collect) if env.planted.has(Bug::TagFromNewStore) => {
                 let own = self.members.iter().filter_map(|m| m.good.as_ref());
