@@ -226,10 +226,10 @@ impl Here {
         self.agenda.run(room);
     }
 
-    /// Gives what follows a log that was led here until it ended, with these members, to those who
-    /// had no seat in it.
-    fn welcome(&mut self, room: Room, before: Option<&View>, step: &mut Step<'_>) {
-        let Some(before) = before else { return };
+    /// Gives what follows a log that was led here until it ended, if it was, to those who had no
+    /// seat among its members.
+    fn welcome(&mut self, room: Room, led: Option<&View>, step: &mut Step<'_>) {
+        let Some(before) = led else { return };
         let mut cx = env(&self.config, step);
         if let Some(closing) = self.closing.get_mut(&room) {
             if let Some(heir) = &mut closing.heir {
@@ -489,6 +489,11 @@ impl Here {
     }
 }
 
+/// The members of a log, if this node leads it.
+fn led(log: &Log) -> Option<View> {
+    log.leadership().map(|_| log.view().clone())
+}
+
 /// The earlier stores that operations on the registers of a segment read through to.
 fn sources(location: &Location, segment: SegmentId, store: Epoch) -> Vec<Source> {
     let pasts = location.pasts(segment).iter();
@@ -618,18 +623,17 @@ impl Node {
             return;
         }
         let planted = self.here.config.planted;
-        let led = room.log.leadership().is_some();
+        let led = led(&room.log);
         if left {
             self.end_primary(segment, step);
             if let Some(mut room) = self.here.segments.remove(&segment) {
                 // The others hear of the end while there is somebody to say it.
                 room.log.flush(&mut env(&self.here.config, step));
-                let before = room.log.view().clone();
                 let state = wire::encode(&room.state.succeed(stop, planted));
                 self.here
                     .close(Room::Segment(segment), room.log, stop, state);
                 self.here
-                    .welcome(Room::Segment(segment), led.then_some(&before), step);
+                    .welcome(Room::Segment(segment), led.as_ref(), step);
             }
             return;
         }
@@ -637,7 +641,6 @@ impl Node {
             return;
         };
         room.log.flush(&mut env(&self.here.config, step));
-        let before = room.log.view().clone();
         let state = core::mem::take(&mut room.state).succeed(stop, planted);
         let next = LogId {
             epoch: stop.next,
@@ -648,7 +651,7 @@ impl Node {
         let log = self.here.create(next, &view, first, start, step);
         self.here.replace_segment(segment, log, state, step);
         self.here
-            .welcome(Room::Segment(segment), led.then_some(&before), step);
+            .welcome(Room::Segment(segment), led.as_ref(), step);
     }
 
     /// The first chosen `Next` that is allowed decides, and ends the group's log; its segments stop
@@ -683,8 +686,7 @@ impl Node {
         };
         // The others hear of the end while there is somebody to say it.
         room.log.flush(&mut env(&self.here.config, step));
-        let led = room.log.leadership().is_some();
-        let before = room.log.view().clone();
+        let led = led(&room.log);
         let start = wire::encode(&state);
         if self.here.is_left(id, stop) {
             if let Some(room) = self.here.groups.remove(&group) {
@@ -699,8 +701,7 @@ impl Node {
             let log = self.here.create(next, &view, first, start, step);
             self.here.replace_group(group, log, state, step);
         }
-        self.here
-            .welcome(Room::Group(group), led.then_some(&before), step);
+        self.here.welcome(Room::Group(group), led.as_ref(), step);
     }
 
     /// Seals what ended in this step, in its batch.

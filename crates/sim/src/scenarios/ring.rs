@@ -296,15 +296,20 @@ pub(super) fn newcomer(stage: &mut Stage) {
     stage.pass(3_000);
 }
 
+/// A node's disk is lost, and the node stays away.
+fn loses_disk(stage: &mut Stage, name: NodeName) {
+    stage.world.stop(name, true);
+    let machine = stage.world.machines.get_mut(&name);
+    machine.expect("a machine of this world").wipe();
+    stage.world.monitor.wiped(name);
+}
+
 /// C's disk is lost, with an eventual put that was there alone. A node with an empty directory
 /// takes its seat; what C owes is written off, and C's name is given to nobody.
 pub(super) fn lost_disk(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
     stage.section(h1, "v1");
-    stage.world.stop(C, true);
-    let machine = stage.world.machines.get_mut(&C);
-    machine.expect("a machine of this world").wipe();
-    stage.world.monitor.wiped(C);
+    loses_disk(stage, C);
     let Some(name) = comes(stage) else { return };
     nemesis::give_up(&mut stage.world, C, name);
     let settled = stage.until(move |w| {
@@ -341,10 +346,7 @@ pub(super) fn moved_at_one(stage: &mut Stage) {
     });
     next(stage, &[A, B, D]);
     stage.pass(8_000);
-    stage.world.stop(B, true);
-    let machine = stage.world.machines.get_mut(&B);
-    machine.expect("a machine of this world").wipe();
-    stage.world.monitor.wiped(B);
+    loses_disk(stage, B);
     stage.world.stop(A, true);
     stage.world.start(A);
     stage.discard(missed);
@@ -851,10 +853,7 @@ pub(super) fn gift_at_one(stage: &mut Stage) {
     });
     next(stage, &[D, E, F]);
     stage.pass(8_000);
-    stage.world.stop(D, true);
-    let machine = stage.world.machines.get_mut(&D);
-    machine.expect("a machine of this world").wipe();
-    stage.world.monitor.wiped(D);
+    loses_disk(stage, D);
     stage.discard(given);
     stage.world.start(D);
     stage.leader_other_than(D);
