@@ -141,6 +141,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::BeginBeforeCreation, "created-twice"),
     (Bug::CommandsBeforeBegin, "p5-early-primary"),
     (Bug::WaitingFrontTold, "g9-front-inherited"),
+    (Bug::ToldReaderOverruled, "g9-told-reader"),
     (Bug::MovedIsWritten, "ring-moved-at-one"),
     (Bug::SpreadWithoutFloor, "f8f-late-spread"),
     (Bug::AcceptorIgnoresDrift, "f10-drifting-acceptors"),

@@ -307,6 +307,8 @@ planted_bugs! {
     LeaveBesideLease,
     /// G9: a key is settled for readers as if its front had been told of it, which still waits.
     WaitingFrontTold,
+    /// G9: a key is settled for readers anew though one of them may have been told its value.
+    ToldReaderOverruled,
     /// V7: who moves a key that some have moved before writes it, as a reader does.
     MovedIsWritten,
     /// The first entry of a log leaves before the log's creation is durable.

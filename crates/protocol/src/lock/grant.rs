@@ -475,7 +475,7 @@ impl Grants {
             return self.set(lock_ref, key, Task::Paused { until, synch: true });
         }
         if flagged || (synch && !self.settled.contains_key(key)) {
-            return self.synch(lock_ref, key, queue.flag, cx);
+            return self.synch(lock_ref, key, queue.flag, queues, cx);
         }
         match read {
             Some(SpeculativeRead::Running(op)) => {
@@ -527,11 +527,9 @@ impl Grants {
         }
         self.begins_synch(key, queue.flag);
         let generation = queues.get(front).map_or(0, |k| k.generation);
-        // A ref that held before may have been told a value. One that still waits was told none.
-        let inherited = queue.refs.iter().take_while(|r| **r <= self.before);
         let told = match cx.env.planted.has(Bug::WaitingFrontTold) {
             true => front <= self.before,
-            false => inherited.copied().any(|r| queues.holds(r)),
+            false => self.told_before(key, None, queues, cx.env.planted),
         };
         let adopts = !told && !self.settled.contains_key(key);
         let tag = self.synch_tag(front, generation, cx.env.planted);
@@ -542,6 +540,22 @@ impl Grants {
         };
         let op = cx.start(synch, Errand::Front(front, queue.flag));
         self.settling.insert(key.clone(), op);
+    }
+
+    /// Whether an earlier primary may have told a ref, other than `but`, the value of a key: one
+    /// that came before this primary and holds. One that still waits was told nothing.
+    fn told_before(
+        &self,
+        key: &KeyId,
+        but: Option<LockRef>,
+        queues: &Queues,
+        planted: Planted,
+    ) -> bool {
+        let queue = queues.queue(key).into_iter();
+        let holders = queue.flat_map(|queue| queue.refs.iter().take(queue.holders));
+        let mut before = holders.copied().take_while(|r| *r <= self.before);
+        let told = before.any(|r| but != Some(r) && queues.holds(r));
+        told && !planted.has(Bug::ToldReaderOverruled)
     }
 
     /// Whether a reader behind the front may read: the front has settled the key, and it has no
@@ -702,11 +716,12 @@ impl Grants {
     }
 
     /// Whether the synch of a key of this grant adopts a newer eventual value: that of a first
-    /// grant (G5), and among readers the front's (G9).
-    fn adopts(&self, lock_ref: LockRef, key: &KeyId, planted: Planted) -> bool {
+    /// grant (G5), and among readers the front's, unless another is inside already (G9).
+    fn adopts(&self, lock_ref: LockRef, key: &KeyId, queues: &Queues, planted: Planted) -> bool {
         let lax = planted.has(Bug::ReGrantAdopts) || planted.has(Bug::FrontNotSettled);
         let first_grant = self.grants.get(&lock_ref).is_some_and(|g| g.adopts);
-        first_grant && (lax || !self.settled.contains_key(key))
+        let told = |but| self.told_before(key, but, queues, planted);
+        first_grant && (lax || !self.settled.contains_key(key) && !told(Some(lock_ref)))
     }
 
     /// The key failed; by a synch again if one was begun.
@@ -720,6 +735,7 @@ impl Grants {
         lock_ref: LockRef,
         key: &KeyId,
         flag: Option<u64>,
+        queues: &Queues,
         cx: &mut PrimaryEnv<'_>,
     ) {
         let Some(grant) = self.grants.get(&lock_ref) else {
@@ -727,7 +743,7 @@ impl Grants {
         };
         let generation = grant.generation;
         self.begins_synch(key, flag);
-        let adopts = self.adopts(lock_ref, key, cx.env.planted);
+        let adopts = self.adopts(lock_ref, key, queues, cx.env.planted);
         let tag = self.synch_tag(lock_ref, generation, cx.env.planted);
         let synch = Op::Synch {
             key: key.clone(),
@@ -781,7 +797,8 @@ impl Grants {
         queues: &Queues,
         cx: &mut PrimaryEnv<'_>,
     ) {
-        let adopts = queues.is_front(key, lock_ref) && self.adopts(lock_ref, key, cx.env.planted);
+        let front = queues.is_front(key, lock_ref);
+        let adopts = front && self.adopts(lock_ref, key, queues, cx.env.planted);
         match outcome {
             // A higher ref has written: this primary's state is old, and the ref past.
             OpEnd::Entry { tag, .. } if tag.lock_ref > lock_ref => {
@@ -791,14 +808,14 @@ impl Grants {
             OpEnd::Entry {
                 eventual: Some(_), ..
             } if adopts && !cx.env.planted.has(Bug::EnterIgnoresEventual) => {
-                self.synch(lock_ref, key, None, cx);
+                self.synch(lock_ref, key, None, queues, cx);
             }
             OpEnd::Entry { value, tag, .. } => {
                 self.ready_with(lock_ref, key, (value, tag), cx.env.planted);
             }
             // The value may be in an earlier store alone: its synch moves it (S4).
             OpEnd::Unmoved if queues.is_front(key, lock_ref) => {
-                self.synch(lock_ref, key, None, cx);
+                self.synch(lock_ref, key, None, queues, cx);
             }
             OpEnd::Unmoved => self.pause(lock_ref, key, true, cx),
             _ => {

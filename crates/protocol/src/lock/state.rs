@@ -49,7 +49,7 @@ pub struct Queue {
     /// It is counted as refs come and go, since a batch may be as long as the queue, and is not
     /// part of the format, since it follows from the modes.
     #[serde(skip)]
-    holders: usize,
+    pub(super) holders: usize,
     /// The position of the command that removed a holder whose last write may be in flight: the
     /// next holder must synch first, which clears this very flag (F18).
     pub flag: Option<u64>,

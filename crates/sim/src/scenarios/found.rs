@@ -2,8 +2,8 @@
 //! ends what.
 
 use super::stage::{
-    A, B, C, LEASE, Stage, accepts_of, answers, grants_to, is_eventual_put, spread_to, store_of,
-    value,
+    A, B, C, LEASE, Stage, accepts_of, answers, grants_to, is_eventual_put, reads_by, spread_to,
+    store_of, value,
 };
 use super::upkeep::tended;
 use crate::history::{Heard, OpId, SectionIx};
@@ -294,6 +294,38 @@ pub(super) fn front_inherited(stage: &mut Stage) {
     if let Some(s3) = waiting.enters(stage) {
         stage.get(waiting.front.0, s3);
         stage.leave(waiting.front.0, s3);
+    }
+}
+
+/// G9: the front of a batch of readers waits, a second one is inside, and C, which knows of
+/// neither, takes an eventual put. Then a primary begins.
+pub(super) fn told_reader(stage: &mut Stage) {
+    let [h1, front, second, far] = stage.clients([4, 5, 6, 3]);
+    stage.section(h1, "v0");
+    let (key, beside) = (stage.key.clone(), stage.key_beside("x"));
+    let holds = stage.enter_keys(h1, vec![beside.clone()], Mode::Exclusive);
+    let Some(s1) = stage.entered(holds) else {
+        return;
+    };
+    stage.pass(1_000);
+    stage.cut(C, &[A, B]);
+    let first = shared(stage, front, vec![key.clone(), beside]);
+    stage.pass(500);
+    let op = shared(stage, second, vec![key]);
+    let Some(s2) = stage.entered(op) else { return };
+    stage.get(second, s2);
+    stage.eventual_put(far, "e");
+    stage.mend();
+    let not_b = stage.lose(reads_by(A, &[B]));
+    stage.next_epoch();
+    stage.pass(3_000);
+    stage.leave(h1, s1);
+    let entered = stage.entered(first);
+    stage.discard(not_b);
+    stage.get(second, s2);
+    stage.leave(second, s2);
+    if let Some(s3) = entered {
+        stage.leave(front, s3);
     }
 }
 

@@ -487,6 +487,11 @@ pub const ALL: &[Scenario] = &[
         play: found::front_inherited,
     },
     Scenario {
+        name: "g9-told-reader",
+        about: "a reader is inside when a primary begins, and an eventual put is newer than its value",
+        play: found::told_reader,
+    },
+    Scenario {
         name: "g9-front-dies",
         about: "the front of a batch of readers dies while its adoption is at one replica",
         play: found::front_dies,
