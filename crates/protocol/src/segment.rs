@@ -105,10 +105,14 @@ impl SegmentState {
     }
 
     /// The next log of this segment starts from this state. Its command numbers go on; its
-    /// registers, only where the seats are the same.
+    /// registers, only where the seats are the same. Others know no fence yet: whoever has left is
+    /// past there, also with the put beside its leave, for the next one may have been granted.
     pub fn succeed(mut self, stop: Stop, planted: Planted) -> SegmentState {
         if stop.moves {
             self.store = stop.next;
+            if !planted.has(Bug::LeavingPutCrosses) {
+                self.queues.forget_puts();
+            }
         }
         if planted.has(Bug::RefsRestartWithLog) {
             self.commands = 0;

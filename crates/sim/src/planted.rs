@@ -54,6 +54,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     ),
     (Bug::PutDoneUnconditional, "f18-late-word"),
     (Bug::LeavingPutOutlivesNext, "f5-word-after-the-next"),
+    (Bug::LeavingPutCrosses, "ring-left-beside"),
     (Bug::ClearedFlagUntold, "f5-readers-beside-note"),
     (Bug::SynchDoneUnconditional, "f18-late-synch-done"),
     (Bug::RegisterQuorumTooSmall, "quorum"),
@@ -193,12 +194,13 @@ const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
 const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
 
 /// Wrong rules of operations over several stores.
-const OF_EPOCHS: [Bug; 13] = [
+const OF_EPOCHS: [Bug; 14] = [
     Bug::OneSourceOnly,
     Bug::SourceQuorumTooSmall,
     Bug::EmptyAfterDelete,
     Bug::MarkFirst,
     Bug::FenceLeftBehind,
+    Bug::PassedIsCarried,
     Bug::TagFromNewStore,
     Bug::WriteBelowMark,
     Bug::OneRoundBesideSource,

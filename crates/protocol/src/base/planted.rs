@@ -115,6 +115,8 @@ planted_bugs! {
     PutDoneUnhurriedForEver,
     /// F18: that a put is at its quorum clears whatever flag is set.
     PutDoneUnconditional,
+    /// S2: the put beside a leave is let into a store that follows, where nothing fences it.
+    LeavingPutCrosses,
     /// F5: a flag goes on waiting for its put when somebody has held the key since.
     LeavingPutOutlivesNext,
     /// G28: of a flag that is being cleared, those behind a reader hear nothing.
@@ -361,6 +363,8 @@ planted_bugs! {
     MarkFirst,
     /// V3: a value moves without the fence of its sources.
     FenceLeftBehind,
+    /// V3: a read carries a value that a sweep may have passed over, with the sweep's fence.
+    PassedIsCarried,
     /// V4: a register's write takes a tag above those of the present store alone.
     TagFromNewStore,
     /// V4: a register's write takes a tag that need not be above what a mark says has moved.

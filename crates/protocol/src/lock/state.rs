@@ -405,6 +405,11 @@ impl Queues {
         put
     }
 
+    /// No put that travels beside a leave is waited for any more, nor taken.
+    pub fn forget_puts(&mut self) {
+        self.keys.values_mut().for_each(|queue| queue.put = None);
+    }
+
     /// A leave has named the put that travels beside it. It counts where the leave has set the flag
     /// and the put is of the generation that has left: then all that this one may have in flight
     /// lies at the put or below it.

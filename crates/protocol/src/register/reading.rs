@@ -7,7 +7,7 @@
 
 use super::message::{Answer, Content};
 use super::policy;
-use crate::base::{Bug, EventualTag, Kept, KeyId, Planted, Shape, Tag};
+use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Planted, Shape, Tag};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -125,6 +125,29 @@ impl<'a> Cells<'a> {
             fence,
             eventual,
         })
+    }
+
+    /// A newer eventual put, as a synch for a ref takes it over: below the adopter, whoever took
+    /// the put, for an adoption is no write (G24).
+    pub(super) fn adopted(
+        &self,
+        key: &KeyId,
+        lock_ref: LockRef,
+        planted: Planted,
+    ) -> Option<(Option<Bytes>, EventualTag)> {
+        let (put, value) = self.newer_eventual(key)?;
+        let section = EventualTag::of_section(lock_ref);
+        let outranks = planted.has(Bug::AdoptionOutranks);
+        Some((value, if outranks { section } else { section.min(put) }))
+    }
+
+    /// Whether a sweep of a source may have passed the value over, and returned an older one that
+    /// only a member which is not heard has under the sweep's tag: a reader sweeps then itself
+    /// (V3). What has ended in the source no sweep can have missed.
+    pub(super) fn is_passed_over(&self, planted: Planted) -> bool {
+        let of_register = self.fence.lock_ref.0 == 0 && self.tag > Tag::ZERO;
+        let swept = of_register && self.tag < self.fence && !self.stands;
+        swept && !planted.has(Bug::PassedIsCarried)
     }
 
     /// What a read does with it.

@@ -610,15 +610,17 @@ fn write_after_a_sweep_has_moved(planted: Planted) -> OpEnd {
         sequence: two.tag.sequence + 1,
         ..two.tag
     };
+    two.world.ask(2, &register_key(), plain_store(2, two.tag));
     for i in 0..2 {
         two.world.ask(i, &register_key(), fenced(fence));
     }
     two.seal();
+    // All have the value, so that nobody sweeps; a walk carries it all the same.
     two.start(
         0,
         Op::Read {
             key: register_key(),
-            moves: false,
+            moves: true,
         },
     );
     for _ in 0..4 {
@@ -695,32 +697,89 @@ fn a_write_that_was_passed_over_does_not_go_on() {
     assert_eq!(end, past);
 }
 
-/// A write has heard one member before the key came there, and then one that knows of the mark
-/// alone.
-/// What became of it, and of a read after it.
-fn write_beside_a_mark(planted: Planted) -> (Tag, Option<OpEnd>, OpEnd) {
+/// Three members and three that follow them, by sound clocks, with a value at two of the former.
+fn two_by_sound_clocks(planted: Planted) -> Two {
     let mut world = World::new(6, 3, 1, planted);
-    world.storage = StoragePolicy::Replicated;
+    world.storage = StoragePolicy::Coded(terms(1, 1));
     world.views = vec![view_of(Epoch::FIRST, 0..3), view_of(SECOND, 3..6)];
     world.created = vec![(0..3).collect(), (3..6).collect()];
     let tag = Tag {
-        sequence: 5,
+        sequence: 7,
         writer: 7,
         ..Tag::ZERO
     };
-    let storage = StoragePolicy::Replicated;
-    let shape = storage.shape(3).expect("it fits");
     for i in 0..2 {
-        let value = Bytes::from_static(b"value 7");
-        let mut parts = policy::encode(storage, shape, &register_key(), tag, Some(&value));
-        let ask = Ask::Store {
-            tag,
-            origin: EventualTag::default(),
-            content: parts.swap_remove(i),
-        };
-        world.ask(i, &register_key(), ask);
+        world.ask(i, &register_key(), store_of(&world, i, tag, 7));
     }
-    let mut two = Two { world, tag };
+    Two { world, tag }
+}
+
+/// Stores a writer's value at a seat.
+fn store_of(world: &World, seat: usize, tag: Tag, writer: u128) -> Ask {
+    let shape = world.storage.shape(3).expect("it fits");
+    let (key, value) = (register_key(), value_of(writer));
+    let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
+    Ask::Store {
+        tag,
+        origin: EventualTag::default(),
+        content: parts.swap_remove(seat),
+    }
+}
+
+/// A value is at C alone. A sweep has missed it, and has stored the one before at A alone when the
+/// epoch ends. What two reads return, of which the first does not hear A, and the second does.
+fn reads_beside_a_sweep(planted: Planted) -> [OpEnd; 2] {
+    let mut two = two_by_sound_clocks(planted);
+    let passed = Tag {
+        sequence: two.tag.sequence + 1,
+        writer: 9,
+        ..Tag::ZERO
+    };
+    let sweep = Tag {
+        sequence: passed.sequence + 1,
+        ..two.tag
+    };
+    let key = register_key();
+    let store = store_of(&two.world, 2, passed, 9);
+    two.world.ask(2, &key, store);
+    for i in 0..2 {
+        two.world.ask(i, &key, fenced(sweep));
+    }
+    let store = store_of(&two.world, 0, sweep, 7);
+    two.world.ask(0, &key, store);
+    two.seal();
+    [(1, [3, 4]), (0, [4, 5])].map(|(caller, present)| {
+        let read = Op::Read {
+            key: key.clone(),
+            moves: false,
+        };
+        let id = two.start(caller, read);
+        two.world.reach(caller, &[caller, caller + 1]);
+        let end = (0..4).find_map(|_| {
+            two.world.reach(caller, &present);
+            two.world.outcome(id, caller)
+        });
+        // Its mark is told to nobody.
+        two.world.replace_caller(caller);
+        end.expect("it hears enough")
+    })
+}
+
+#[test]
+fn what_a_sweep_has_passed_over_is_swept_before_it_is_returned() {
+    let [first, second] = reads_beside_a_sweep(Planted::NONE);
+    let value = |end: &OpEnd| match end {
+        OpEnd::Value { value, .. } => value.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(value(&first), value(&second), "{first:?}, {second:?}");
+}
+
+/// A write has heard one member before the key came there, and then one that knows of the mark
+/// alone. What became of it, and of a read after it.
+fn write_beside_a_mark(planted: Planted) -> (Tag, Option<OpEnd>, OpEnd) {
+    let mut two = two_by_sound_clocks(planted);
+    let tag = two.tag;
     two.seal();
     let write = two.start(
         0,
@@ -784,6 +843,16 @@ mod planted {
     #[test]
     fn a_write_that_looks_for_its_tag_in_the_present_store_alone_is_caught() {
         is_caught(Bug::TagFromNewStore);
+    }
+
+    #[test]
+    fn what_was_passed_over_is_carried() {
+        let [first, second] = reads_beside_a_sweep(Planted::only(Bug::PassedIsCarried));
+        let value = |end: OpEnd| match end {
+            OpEnd::Value { value, .. } => value,
+            other => panic!("{other:?}"),
+        };
+        assert_ne!(value(first), value(second));
     }
 
     #[test]

@@ -488,7 +488,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "g9-told-reader",
-        about: "a reader is inside when a primary begins, and an eventual put is newer than its value",
+        about: "a reader is inside when a primary begins, beside a newer eventual put",
         play: found::told_reader,
     },
     Scenario {
@@ -835,6 +835,11 @@ pub const ALL: &[Scenario] = &[
         name: "ring-moved-at-one",
         about: "of the members that have a key that has moved one loses its disk",
         play: ring::moved_at_one,
+    },
+    Scenario {
+        name: "ring-left-beside",
+        about: "a put beside a leave is late, its successor is granted, and the store ends",
+        play: ring::left_beside,
     },
     Scenario {
         name: "ring-lost-disk",

@@ -13,7 +13,12 @@ use fermata_protocol::request::Mode;
 use fermata_protocol::{Message, lock};
 
 /// Begins to put and to leave.
-fn begin(stage: &mut Stage, client: ClientId, section: SectionIx, text: &str) -> Option<OpId> {
+pub(super) fn begin(
+    stage: &mut Stage,
+    client: ClientId,
+    section: SectionIx,
+    text: &str,
+) -> Option<OpId> {
     let (key, value) = (stage.key.clone(), value(text));
     let section = stage.world.clients[client.0 as usize].name_of(section)?;
     Some(stage.call(

@@ -1,9 +1,10 @@
 //! Members change: the group goes on with others, who begin with what the former ones had.
 
 use super::coded::{rot, terms};
+use super::parting;
 use super::stage::{
-    A, B, C, Stage, answers, candidacy_of, grants_to, long, news_of, parts_of, spread_to, store_of,
-    value,
+    A, B, C, Stage, answers, candidacy_of, grants_to, long, news_of, parts_of, proposals_of,
+    spread_to, store_of, value,
 };
 use super::upkeep::{delete, has, tended};
 use crate::checkers::places::Places;
@@ -13,7 +14,7 @@ use crate::world::World;
 use crate::{catalogue, cluster, nemesis, random};
 use fermata_protocol::base::{GroupId, KeyId, LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
-use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::command::{Body, Command, GroupCommand, LockCommand};
 use fermata_protocol::paxos::Entry;
 use fermata_protocol::register::{Ask, Message as Register, StoreAsk};
 use fermata_protocol::request::Mode;
@@ -323,6 +324,35 @@ pub(super) fn lost_disk(stage: &mut Stage) {
     comes(stage);
     stage.section(h1, "v3");
     stage.expect(settled, "what a lost member owes is not waited for");
+}
+
+/// S2: a holder leaves beside its put, which has come to nobody; the next one is granted, and that
+/// its synch is done is not decided when A is cut off and the others go on with D.
+pub(super) fn left_beside(stage: &mut Stage) {
+    let [h1, h2, h3] = stage.clients([5, 6, 4]);
+    stage.section(h1, "v0");
+    let Some(s1) = stage.enter(h1) else { return };
+    let second = stage.begin_enter(h2, Mode::Exclusive);
+    stage.pass(500);
+    let late = stage.hold(store_of("v1", &[A, B, C]));
+    parting::begin(stage, h1, s1, "v1");
+    let undecided = stage.lose(proposals_of(A, |c| {
+        matches!(c, LockCommand::SynchDone { .. })
+    }));
+    let Some(s2) = stage.entered(second) else {
+        return;
+    };
+    stage.isolate(A);
+    let before = nemesis::present_view(&stage.world, FIRST).epoch.0;
+    nemesis::change_members(&mut stage.world, FIRST, &[B, C, D]);
+    born(stage, &[B, C, D], before);
+    stage.discard(late);
+    stage.pass(3_000);
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+    stage.mend();
+    stage.discard(undecided);
+    stage.section(h3, "v3");
 }
 
 /// V7: a key has moved to A and B, and is marked there; nothing has come to D, and another key has

@@ -689,16 +689,10 @@ impl Running {
                 })
             }
             (Op::Synch { tag, adopts, .. }, _) => {
-                let eventual = cells.newer_eventual(self.key()).filter(|_| *adopts);
-                let (latest, origin) = match eventual {
-                    Some((put, eventual)) => {
-                        // Below the adopter, whoever took the put: an adoption is no write (G24).
-                        let section = EventualTag::of_section(tag.lock_ref);
-                        let lax = env.planted.has(Bug::AdoptionOutranks);
-                        (eventual, if lax { section } else { section.min(put) })
-                    }
-                    None => (value, cells.origin),
-                };
+                let adopted = adopts
+                    .then(|| cells.adopted(self.key(), tag.lock_ref, env.planted))
+                    .flatten();
+                let (latest, origin) = adopted.unwrap_or((value, cells.origin));
                 let then = OpEnd::Synched {
                     value: latest.clone(),
                     tag: *tag,
@@ -714,6 +708,10 @@ impl Running {
             (_, Phase::Fenced { tag }) => {
                 let at = (*tag, cells.origin);
                 self.carry_on(at, value, into, now)
+            }
+            (Op::Read { .. }, _) if cells.is_passed_over(env.planted) => {
+                self.enter(Phase::Tags, now);
+                Next::Phase
             }
             (Op::Get { .. } | Op::Read { .. }, _) => {
                 let shown = cells.shown();
