@@ -148,6 +148,12 @@ impl Registry {
         found.map(|(name, _)| *name)
     }
 
+    /// Whether the node was in the cluster, and is not any more.
+    pub(crate) fn is_out(&self, name: NodeName) -> bool {
+        let known = self.get(name);
+        known.is_some_and(|known| known.standing != Standing::Present)
+    }
+
     /// Whether a name is one of the cluster file's.
     pub(crate) fn is_first(&self, name: NodeName) -> bool {
         name < self.first

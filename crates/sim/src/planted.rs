@@ -178,6 +178,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::HarvestedAtOne, "ring-gift-at-one"),
     (Bug::VoidGiftAwaited, "ring-rotten-gift"),
     (Bug::SynchBelowSource, "ring-low-synch"),
+    (Bug::UndecodableNotCarried, "ring-undecodable"),
 ];
 
 /// Wrong rules of stores that end.

@@ -184,6 +184,7 @@ fn content(content: &Content) -> String {
         },
         Content::Absent => "absent".to_owned(),
         Content::Tombstone => "tombstone".to_owned(),
+        Content::Undecodable => "undecodable".to_owned(),
     }
 }
 

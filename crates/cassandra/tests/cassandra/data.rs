@@ -1,7 +1,7 @@
 //! Data cells: the highest stamp wins, in whatever order writes come.
 
 use crate::common::RUNTIME;
-use crate::{fresh, key, odd_keys, settings, three, with_store};
+use crate::{fresh, key, known, odd_keys, settings, three, with_store};
 use bytes::Bytes;
 use fermata_cassandra::CassandraStore;
 use fermata_engine::cells::{Critical, Eventual};
@@ -36,12 +36,39 @@ fn eventual(clock: u64, value: Option<&[u8]>) -> Eventual {
 }
 
 async fn read(store: &CassandraStore, key: &KeyId) -> Cells {
-    DataStore::read(store, key).await.expect("a read")
+    known(async || DataStore::read(store, key).await).await
+}
+
+async fn read_near(store: &CassandraStore, key: &KeyId) -> Cells {
+    known(async || store.read_near(key).await).await
+}
+
+async fn write(store: &CassandraStore, key: &KeyId, at: Scalar, value: &Critical) {
+    known(async || store.write(key, at, value).await).await;
+}
+
+async fn offer(store: &CassandraStore, key: &KeyId, value: &Eventual) {
+    known(async || store.offer(key, value).await).await;
+}
+
+/// The keys of keyspace 7.
+async fn page(
+    store: &CassandraStore,
+    prefix: &str,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Vec<(Bytes, Cells)> {
+    let keys = async || {
+        store
+            .keys(KeyspaceId(7), prefix.as_bytes(), after, limit)
+            .await
+    };
+    known(keys).await.keys
 }
 
 /// Near replicas hear of eventual writes sooner or later.
 async fn near(store: &CassandraStore, key: &KeyId, wanted: &Cells) {
-    while store.read_near(key).await.expect("a read") != *wanted {
+    while read_near(store, key).await != *wanted {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }
@@ -71,7 +98,7 @@ fn the_highest_scalar_wins_in_any_order() {
             let mut highest = None;
             for i in order {
                 let value = critical(i as u64, Some(format!("value {i}").as_bytes()));
-                store.write(&key, writes[i], &value).await.expect("a write");
+                write(&store, &key, writes[i], &value).await;
                 highest = highest.max(Some(i));
                 let top = highest.expect("one was written");
                 let value = critical(top as u64, Some(format!("value {top}").as_bytes()));
@@ -88,10 +115,7 @@ fn a_write_repeated_is_the_same_write() {
         let key = key("repeated");
         let value = critical(1, Some(b"v"));
         for _ in 0..3 {
-            store
-                .write(&key, scalar(1, 1), &value)
-                .await
-                .expect("a write");
+            write(&store, &key, scalar(1, 1), &value).await;
         }
         assert_eq!(
             read(&store, &key).await.critical,
@@ -104,29 +128,17 @@ fn a_write_repeated_is_the_same_write() {
 fn a_delete_is_a_value_that_outranks_what_is_lower_and_nothing_else() {
     with_store(async |store| {
         let key = key("deleted");
-        store
-            .write(&key, scalar(3, 1), &critical(3, Some(b"old")))
-            .await
-            .expect("a write");
-        store
-            .write(&key, scalar(5, 1), &critical(5, None))
-            .await
-            .expect("a delete");
+        write(&store, &key, scalar(3, 1), &critical(3, Some(b"old"))).await;
+        write(&store, &key, scalar(5, 1), &critical(5, None)).await;
         let found = read(&store, &key).await.critical;
         assert_eq!(
             found,
             Some((scalar(5, 1), critical(5, None))),
             "and its scalar is kept"
         );
-        store
-            .write(&key, scalar(4, 9), &critical(4, Some(b"late")))
-            .await
-            .expect("a write");
+        write(&store, &key, scalar(4, 9), &critical(4, Some(b"late"))).await;
         assert_eq!(read(&store, &key).await.critical, found);
-        store
-            .write(&key, scalar(6, 1), &critical(6, Some(b"new")))
-            .await
-            .expect("a write");
+        write(&store, &key, scalar(6, 1), &critical(6, Some(b"new"))).await;
         let found = read(&store, &key).await.critical;
         assert_eq!(found, Some((scalar(6, 1), critical(6, Some(b"new")))));
     });
@@ -143,9 +155,9 @@ fn eventual_writes_are_ordered_by_their_clocks() {
             (5_000, None, true),
             (4_000, Some(b"fourth, late"), false),
         ] {
-            let before = store.read_near(&key).await.expect("a read");
+            let before = read_near(&store, &key).await;
             let cell = eventual(clock, value);
-            store.offer(&key, &cell).await.expect("an eventual write");
+            offer(&store, &key, &cell).await;
             let after = Cells {
                 critical: None,
                 eventual: Some(cell),
@@ -171,11 +183,8 @@ fn the_two_cells_do_not_touch_each_other() {
             critical(1, Some(b"critical")),
             eventual(7, Some(b"eventual")),
         );
-        store.offer(&key, &below).await.expect("an eventual write");
-        store
-            .write(&key, scalar(1, 1), &above)
-            .await
-            .expect("a write");
+        offer(&store, &key, &below).await;
+        write(&store, &key, scalar(1, 1), &above).await;
         let both = Cells {
             critical: Some((scalar(1, 1), above)),
             eventual: Some(below),
@@ -192,10 +201,7 @@ fn values_may_be_anything_up_to_a_mebibyte() {
             let key = key(format!("length {length}"));
             let bytes: Vec<u8> = (0..length).map(|i: usize| (i * 31 % 251) as u8).collect();
             let value = critical(1, Some(&bytes));
-            store
-                .write(&key, scalar(1, 1), &value)
-                .await
-                .expect("a write");
+            write(&store, &key, scalar(1, 1), &value).await;
             assert_eq!(
                 read(&store, &key).await.critical,
                 Some((scalar(1, 1), value))
@@ -209,10 +215,7 @@ fn odd_keys_have_cells_of_their_own() {
     with_store(async |store| {
         let keys = odd_keys("data");
         for key in &keys {
-            store
-                .write(key, scalar(1, 1), &critical(1, Some(&key.key)))
-                .await
-                .expect("a write");
+            write(&store, key, scalar(1, 1), &critical(1, Some(&key.key))).await;
         }
         for key in &keys {
             let value = critical(1, Some(&key.key));
@@ -233,29 +236,17 @@ async fn fill(store: &CassandraStore) -> Vec<String> {
     let value = critical(1, Some(b"v"));
     // Keyspaces whose rows lie beside, or begin alike.
     for (keyspace, name) in [(8, "a/1"), (0x0700_0000, "a/2"), (6, "")] {
-        store
-            .write(&id(keyspace, name), scalar(1, 1), &value)
-            .await
-            .expect("a write");
+        write(store, &id(keyspace, name), scalar(1, 1), &value).await;
     }
     let mut names: Vec<String> = (0..200).map(|i| format!("a/{i:03}")).collect();
     names.extend(["", "a", "b", "ä"].map(String::from));
     for name in &names {
-        store
-            .write(&id(7, name), scalar(1, 1), &value)
-            .await
-            .expect("a write");
+        write(store, &id(7, name), scalar(1, 1), &value).await;
     }
     let deleted = critical(2, None);
-    store
-        .write(&id(7, "a/007"), scalar(2, 1), &deleted)
-        .await
-        .expect("a delete");
+    write(store, &id(7, "a/007"), scalar(2, 1), &deleted).await;
     for (name, value) in [("a/100x", Some(&b"e"[..])), ("a/100y", None)] {
-        store
-            .offer(&id(7, name), &eventual(5, value))
-            .await
-            .expect("an eventual write");
+        offer(store, &id(7, name), &eventual(5, value)).await;
     }
     names.retain(|name| name != "a/007");
     names.push("a/100x".into());
@@ -275,10 +266,8 @@ fn keys_are_listed_in_their_order_without_what_is_deleted() {
         let names = fill(&store).await;
         let list = async |prefix: &str, after: Option<&str>, limit| {
             let after = after.map(str::as_bytes);
-            let page = store
-                .keys(KeyspaceId(7), prefix.as_bytes(), after, limit)
-                .await;
-            let keys = page.expect("a page").keys.into_iter();
+            let page = page(&store, prefix, after, limit).await;
+            let keys = page.into_iter();
             keys.map(|(key, _)| String::from_utf8(key.to_vec()).expect("UTF-8"))
                 .collect::<Vec<_>>()
         };
@@ -319,24 +308,13 @@ fn listings_of_large_values_return_them() {
             .expect("a store");
         let value = critical(1, Some(&vec![7; 256 << 10]));
         for i in 0..24 {
-            store
-                .write(&key(format!("{i:02}")), scalar(1, 1), &value)
-                .await
-                .expect("a write");
+            write(&store, &key(format!("{i:02}")), scalar(1, 1), &value).await;
         }
-        let mut page = store
-            .keys(KeyspaceId(7), b"", None, 5)
-            .await
-            .expect("a page")
-            .keys;
-        while page.len() < 5 || page[4].0 != "04" {
-            page = store
-                .keys(KeyspaceId(7), b"", None, 5)
-                .await
-                .expect("a page")
-                .keys;
+        let mut found = page(&store, "", None, 5).await;
+        while found.len() < 5 || found[4].0 != "04" {
+            found = page(&store, "", None, 5).await;
         }
-        for (_, cells) in page {
+        for (_, cells) in found {
             assert_eq!(cells.critical, Some((scalar(1, 1), value.clone())));
         }
     });

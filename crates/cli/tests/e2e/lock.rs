@@ -350,9 +350,9 @@ fn a_loss_says_why_and_quiet_says_nothing_of_a_wait() {
         "create",
         "brief",
         "--lease",
-        "1s",
-        "--section-max",
         "3s",
+        "--section-max",
+        "4s",
     ];
     assert_eq!(status(&dev.run(&create)), 0);
     let lock = ["lock", "--keyspace", "brief", "k", "--", "sleep", "600"];
@@ -364,7 +364,7 @@ fn a_loss_says_why_and_quiet_says_nothing_of_a_wait() {
         said.contains("the longest that its keyspace allows"),
         "{said}"
     );
-    let mut holder = holding(&dev, "a", &["--ttl", "2s"]);
+    let mut holder = holding(&dev, "a", &["--ttl", "6s"]);
     let stdin = holder.stdin.take();
     for (quiet, silent) in [(&["--quiet"][..], true), (&[], false)] {
         let args = [&["lock", "a", "--wait", "0s"], quiet, &["--", "true"]].concat();

@@ -356,7 +356,13 @@ pub(crate) async fn what_is_too_large_is_refused_by_name_and_disturbs_nobody() {
     };
     let cluster = Cluster::with(3, limits).await;
     let client = cluster.client(0).await;
-    let section = entered(&client, "default", &["k"]).await;
+    // It takes a busy machine a while to copy and to refuse all these bytes.
+    let enter = Enter {
+        lease: Some(Duration::from_secs(60)),
+        ..Enter::default()
+    };
+    let section = client.enter("default", &["k"], enter).await;
+    let section = section.expect("entered");
     // More than these nodes take, than any node takes, and than they read in one message.
     for size in [1_001, 3 << 20, 32 << 20, (32 << 20) + 1, 40 << 20] {
         for refused in [

@@ -363,6 +363,8 @@ planted_bugs! {
     MarkFirst,
     /// V3: a value moves without the fence of its sources.
     FenceLeftBehind,
+    /// V12: a key that nobody can read any more is not moved.
+    UndecodableNotCarried,
     /// V3: a read carries a value that a sweep may have passed over, with the sweep's fence.
     PassedIsCarried,
     /// V4: a register's write takes a tag above those of the present store alone.

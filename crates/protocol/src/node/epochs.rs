@@ -37,6 +37,7 @@ use crate::command::{Body, Command, GroupCommand};
 use crate::lock::PrimaryEnv;
 use crate::paxos::{Heir, Log, Stop};
 use crate::register::{Place, Source, StoreId};
+use crate::registry::Registry;
 use crate::ring::Message;
 use crate::segment::SegmentState;
 use crate::sessions::Sessions;
@@ -58,7 +59,8 @@ impl Here {
             .put(record::node("locations"), wire::encode(&changed));
         for segment in location.group.segments() {
             if let Some(room) = self.segments.get_mut(&segment) {
-                room.place.sources = sources(location, segment, room.place.store.epoch);
+                let store = room.place.store.epoch;
+                room.place.sources = sources(location, segment, store, &self.registry);
                 self.agenda.run(Room::Segment(segment));
             } else {
                 self.news.insert(segment);
@@ -67,6 +69,16 @@ impl Here {
         }
         if self.groups.contains_key(&location.id()) {
             self.agenda.run(Room::Group(location.id()));
+        }
+    }
+
+    /// Who is out of the cluster has changed: nobody waits for these in an earlier store.
+    pub(super) fn renew_sources(&mut self) {
+        for (segment, room) in &mut self.segments {
+            if let Some(location) = self.directory.location_of(*segment) {
+                let store = room.place.store.epoch;
+                room.place.sources = sources(location, *segment, store, &self.registry);
+            }
         }
     }
 
@@ -110,7 +122,8 @@ impl Here {
             },
             order,
             storage: StoragePolicy::Replicated,
-            sources: location.map_or_else(Vec::new, |at| sources(at, segment, store)),
+            sources: location
+                .map_or_else(Vec::new, |at| sources(at, segment, store, &self.registry)),
         }
     }
 
@@ -495,14 +508,21 @@ fn led(log: &Log) -> Option<View> {
 }
 
 /// The earlier stores that operations on the registers of a segment read through to.
-fn sources(location: &Location, segment: SegmentId, store: Epoch) -> Vec<Source> {
+fn sources(
+    location: &Location,
+    segment: SegmentId,
+    store: Epoch,
+    registry: &Registry,
+) -> Vec<Source> {
     let pasts = location.pasts(segment).iter();
     let open = pasts.filter(|past| past.open && past.epoch < store);
     let source = |epoch: Epoch| {
-        Some(Source {
-            store: StoreId { segment, epoch },
-            view: location.view_of(epoch)?,
-        })
+        let view = location.view_of(epoch)?;
+        let seats = (0..).map(Seat).zip(view.nodes());
+        let out = seats.filter(|(_, name)| registry.is_out(*name));
+        let out = out.map(|(seat, _)| seat).collect();
+        let store = StoreId { segment, epoch };
+        Some(Source { store, view, out })
     };
     open.filter_map(|past| source(past.epoch)).collect()
 }

@@ -201,6 +201,7 @@ impl Here {
         self.registry = registry.clone();
         self.put_registry(fx);
         self.name_nodes();
+        self.renew_sources();
         if let Some(why) = self.why_disowned(registry) {
             fx.halt = Some(why);
         }

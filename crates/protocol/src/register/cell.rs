@@ -161,6 +161,7 @@ enum Shape {
         digest: u64,
         sum: u64,
     },
+    Undecodable,
 }
 
 /// One key's registers as they were when the step began, with the changes of this step.
@@ -235,6 +236,7 @@ impl<'a> Cell<'a> {
         let content = match shape {
             Shape::Absent => Content::Absent,
             Shape::Tombstone => Content::Tombstone,
+            Shape::Undecodable => Content::Undecodable,
             Shape::Value {
                 coding,
                 seat,
@@ -281,6 +283,8 @@ impl<'a> Cell<'a> {
             digest: policy::digest_of(content),
             length: match content {
                 Content::Value(fragment) => Some(fragment.length),
+                // There is a value, which nobody knows: this is no delete.
+                Content::Undecodable => Some(0),
                 Content::Absent | Content::Tombstone => None,
             },
             stored: policy::stored_bytes(content) as u64,
@@ -380,6 +384,7 @@ fn body<T: Serialize>(tag: &T, content: &Content) -> Bytes {
     let (shape, bytes) = match content {
         Content::Absent => (Shape::Absent, &[][..]),
         Content::Tombstone => (Shape::Tombstone, &[][..]),
+        Content::Undecodable => (Shape::Undecodable, &[][..]),
         Content::Value(fragment) => (
             Shape::Value {
                 coding: fragment.coding,

@@ -58,6 +58,9 @@ pub enum Content {
     Tombstone,
     /// A value's fragment.
     Value(Fragment),
+    /// A value that nothing gives any more: what has moved of a key that could not be read, nor
+    /// ever will be, before a higher write (V12).
+    Undecodable,
 }
 
 /// One write's trace at a replica.

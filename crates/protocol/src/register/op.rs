@@ -68,6 +68,8 @@ pub struct Source {
     pub store: StoreId,
     /// Who its members are, and which seats they have: parts of a code are of these.
     pub view: View,
+    /// Seats of nodes that are out of the cluster: nobody will ever hear these.
+    pub out: Vec<Seat>,
 }
 
 /// A quorum operation, or one at a single replica. Values are within the limits: the caller's duty.

@@ -137,8 +137,10 @@ fn sum(key: &KeyId, tag: Tag, fragment: &Fragment) -> u64 {
 pub fn decode(parts: &[&Content]) -> Result<Option<Bytes>, Undecodable> {
     let mut tried: Vec<u64> = Vec::new();
     for part in parts {
-        let Content::Value(fragment) = part else {
-            return Ok(None);
+        let fragment = match part {
+            Content::Value(fragment) => fragment,
+            Content::Absent | Content::Tombstone => return Ok(None),
+            Content::Undecodable => continue,
         };
         // A tag names one value. Should parts of two be here, either is decoded, never a mixture.
         if !tried.contains(&fragment.digest) {
@@ -210,6 +212,7 @@ pub fn digest_of(content: &Content) -> u64 {
     match content {
         Content::Absent => 0,
         Content::Tombstone => 1,
+        Content::Undecodable => 2,
         Content::Value(fragment) => fragment.digest,
     }
 }
@@ -217,7 +220,7 @@ pub fn digest_of(content: &Content) -> u64 {
 /// Bytes of a content as it is stored.
 pub fn stored_bytes(content: &Content) -> usize {
     match content {
-        Content::Absent | Content::Tombstone => 0,
+        Content::Absent | Content::Tombstone | Content::Undecodable => 0,
         Content::Value(fragment) => fragment.bytes.len(),
     }
 }

@@ -81,13 +81,8 @@ impl<'a> Cells<'a> {
         });
         let least = olds.iter().map(|old| old.least).chain(marks);
         let least = least.max().unwrap_or_default().max(own.least);
-        let fences = |heard: &Heard<'_>| heard.answers.iter().map(|a| fence_of(a)).collect();
-        let fence = sources
-            .iter()
-            .flat_map(|heard| -> Vec<Tag> { fences(heard) });
-        let fence = fence.max().unwrap_or_default();
-        let promised = |fences: Vec<Tag>| fences.into_iter().all(|own| own >= fence);
-        let promised = promised(fences(present));
+        let fence = fence_of(sources);
+        let promised = present.answers.iter().all(|a| promised(a) >= fence);
         let all = core::iter::once(present).chain(sources);
         let eventual = all
             .flat_map(|heard| &heard.answers)
@@ -169,11 +164,30 @@ impl<'a> Cells<'a> {
     }
 }
 
-fn fence_of(answer: &Answer) -> Tag {
+fn promised(answer: &Answer) -> Tag {
     match answer {
         Answer::Cells { fence, .. } => *fence,
         _ => Tag::ZERO,
     }
+}
+
+/// The highest fence in the answers of these stores.
+pub(super) fn fence_of(stores: &[Heard<'_>]) -> Tag {
+    let answers = stores.iter().flat_map(|heard| &heard.answers);
+    answers.map(|a| promised(a)).max().unwrap_or_default()
+}
+
+/// The highest tag in the answers of these stores, or of those that were given up as undecodable,
+/// and where it stands among eventual puts.
+pub(super) fn highest(stores: &[Heard<'_>], given_up: bool) -> (Tag, EventualTag) {
+    let answers = stores.iter().flat_map(|heard| &heard.answers);
+    let versions = answers.flat_map(|answer| match answer {
+        Answer::Cells { versions, .. } => &versions[..],
+        _ => &[],
+    });
+    let meant = versions.filter(|v| !given_up || v.content == Content::Undecodable);
+    let at = meant.map(|version| (version.tag, version.origin));
+    at.max().unwrap_or_default()
 }
 
 impl Found {

@@ -325,6 +325,10 @@ impl Repair {
         }
         let mut rebuilt = BTreeMap::new();
         for (tag, (origin, contents)) in found {
+            if contents.contains(&&Content::Undecodable) {
+                rebuilt.insert(tag, (origin, Content::Undecodable));
+                continue;
+            }
             let Ok(value) = policy::decode(&contents) else {
                 continue;
             };

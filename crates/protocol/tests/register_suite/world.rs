@@ -384,6 +384,7 @@ impl World {
         let source = |view: &View| Source {
             store: store_of(view.epoch),
             view: view.clone(),
+            out: Vec::new(),
         };
         open.map(source).collect()
     }

@@ -424,11 +424,13 @@ pub(crate) async fn a_write_is_done_though_the_home_of_its_lock_is_gone() {
     home.ok("PUT", &path, critical(json!({"v": 1}), &id)).await;
     cluster.kill(0).await;
     tokio::time::sleep(Duration::from_millis(1_200)).await;
-    other.ok("PUT", &path, critical(json!({"v": 2}), &id)).await;
-    third.ok("PUT", &path, critical(json!({"v": 3}), &id)).await;
+    for (node, v) in [(other, 2), (third, 3)] {
+        node.insist("PUT", &path, critical(json!({"v": v}), &id))
+            .await;
+    }
     let get = json!({"consistencyInfo": {"type": "critical", "lockId": id}});
     let path = format!("{ROWS}/criticalget?k=k");
-    let read = other.ok("PUT", &path, get).await;
+    let read = other.insist("PUT", &path, get).await;
     assert_eq!(read["result"]["row 0"]["v"], 3, "{read}");
 }
 

@@ -87,6 +87,19 @@ impl Music {
         answer
     }
 
+    /// A call that succeeds once no answer says any more to ask again.
+    pub(crate) async fn insist(&self, method: &str, path: &str, body: Value) -> Value {
+        for _ in 0..200 {
+            let (status, answer) = self.call(method, path, body.clone()).await;
+            if status == 200 {
+                return answer;
+            }
+            assert!(answer.to_string().contains("ask again"), "{path}: {answer}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{method} {path}: \"ask again\" for ever")
+    }
+
     /// A call that fails with 400; what it says.
     pub(crate) async fn no(&self, method: &str, path: &str, body: Value) -> String {
         let (status, answer) = self.call(method, path, body).await;

@@ -116,7 +116,7 @@ impl Stuck {
             let epoch = epoch_of(&head.record);
             let quorum = |epoch| places.quorum(&head.key, epoch, catalogue);
             let known = self.keys.entry(head.key.clone()).or_default();
-            for version in &head.seen.versions {
+            for version in head.seen.versions.iter().filter(|v| v.is_known()) {
                 if version.tag <= known.complete {
                     continue;
                 }

@@ -11,6 +11,7 @@ use crate::show;
 use bytes::Bytes;
 use fermata_protocol::base::{EventualTag, KeyId, NodeName, StoragePolicy, Tag};
 use fermata_protocol::io::Write;
+use fermata_protocol::register::{Content, policy};
 use fermata_protocol::wire::{decode, record};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,13 @@ pub struct Version {
     pub digest: u64,
     /// Bytes of the whole value; none: absent or deleted.
     pub length: Option<u64>,
+}
+
+impl Version {
+    /// Whether it is of a value, and not what goes on in place of one that nobody can decode (V12).
+    pub fn is_known(&self) -> bool {
+        self.digest != policy::digest_of(&Content::Undecodable)
+    }
 }
 
 /// What a replica holds of a key.
@@ -204,7 +212,7 @@ impl Tags {
                     found.push(Violation::new(NAME, detail));
                 }
             }
-            for version in &seen.versions {
+            for version in seen.versions.iter().filter(|v| v.is_known()) {
                 let place = (head.key.clone(), version.tag);
                 let known = self.values.entry(place).or_insert(version.digest);
                 if *known != version.digest {

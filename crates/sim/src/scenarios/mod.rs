@@ -787,6 +787,11 @@ pub const ALL: &[Scenario] = &[
         play: ring::all_seats_new,
     },
     Scenario {
+        name: "ring-undecodable",
+        about: "V12: a value that too many dead writers have hidden, in a group that changes",
+        play: ring::undecodable,
+    },
+    Scenario {
         name: "ring-coded",
         about: "coded values in groups of five, six, seven and five, whose members change",
         play: ring::coded_sizes,

@@ -1,6 +1,6 @@
 //! Members change: the group goes on with others, who begin with what the former ones had.
 
-use super::coded::{rot, terms};
+use super::coded::{dead_write, rot, terms};
 use super::parting;
 use super::stage::{
     A, B, C, Stage, answers, candidacy_of, grants_to, long, news_of, parts_of, proposals_of,
@@ -12,12 +12,12 @@ use crate::history::Heard;
 use crate::network::{End, Parcel};
 use crate::world::World;
 use crate::{catalogue, cluster, nemesis, random};
-use fermata_protocol::base::{GroupId, KeyId, LogId, NodeName, Scope, StoragePolicy};
+use fermata_protocol::base::{GroupId, KeyId, Location, LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand, LockCommand};
 use fermata_protocol::paxos::Entry;
 use fermata_protocol::register::{Ask, Message as Register, StoreAsk};
-use fermata_protocol::request::Mode;
+use fermata_protocol::request::{Code, Mode};
 use fermata_protocol::{Message, paxos, ring};
 
 const D: NodeName = NodeName(4);
@@ -595,6 +595,34 @@ pub(super) fn coded_sizes(stage: &mut Stage) {
         random::rest(&mut stage.world);
         before = value;
     }
+}
+
+/// V12: more writers of a register have died than `treas-opt` bears, and its group gets another
+/// member, while one that has a part is away.
+pub(super) fn undecodable(stage: &mut Stage) {
+    let key = stage.coded(5, StoragePolicy::TreasOpt(terms(1)));
+    let [writer, reader] = stage.clients([7, 8]);
+    stage.write(writer, &key, "v1");
+    for (text, at) in [("d1", 1), ("d2", 2), ("d3", 3), ("d4", 4)] {
+        dead_write(stage, 6, &key, text, &[at]);
+    }
+    stage.isolate(E);
+    next(stage, &[A, B, C, D, NodeName(7)]);
+    stage.pass(5_000);
+    let places = Places::of(&stage.world.setup.cluster, &stage.world.machines);
+    let mut pasts = places.locations().flat_map(Location::all_pasts);
+    let waits = pasts.any(|(_, past)| past.open);
+    stage.expect(waits, "a member that is away may have what is missing");
+    stage.mend();
+    random::rest(&mut stage.world);
+    let read = stage.read(reader, &key);
+    stage.expect(
+        read == Heard::Failed(Code::Undecodable),
+        "it is not taken for something else",
+    );
+    stage.write(writer, &key, "v2");
+    let read = stage.read(reader, &key);
+    stage.expect(read == Heard::Value(long("v2")), "a write ends that");
 }
 
 /// While the values of two epochs move nothing further is decided, but for a pressing reason.

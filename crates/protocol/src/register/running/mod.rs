@@ -836,6 +836,9 @@ impl Running {
     /// The answers at hand give no value that may be returned: more are waited for, and all are
     /// asked again after a while.
     fn undecodable(&mut self, env: &Env<'_>) -> Next {
+        if self.gives_up(env) {
+            return Next::Phase;
+        }
         let now = env.now.monotonic;
         let sources = self.sources.iter().filter(|_| self.asks_sources());
         let mut members = self.members.iter().chain(sources.flat_map(|s| &s.members));
@@ -907,7 +910,7 @@ impl Running {
                 fragment.coding != Coding::Whole
                     || fragment.digest == policy::digest(&fragment.bytes)
             }
-            Content::Absent | Content::Tombstone => true,
+            Content::Absent | Content::Tombstone | Content::Undecodable => true,
         }
     }
 }

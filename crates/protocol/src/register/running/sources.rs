@@ -5,13 +5,14 @@
 //! of the operation. Answers of two stores are never added up: each has its own quorum, and its own
 //! shape.
 
-use super::super::message::{Answer, Ask, Moved, StoreId};
+use super::super::message::{Answer, Ask, Content, Moved, StoreId};
 use super::super::op::{Op, OpEnd, Place};
-use super::super::reading::Heard;
+use super::super::reading::{Heard, fence_of, highest};
 use super::super::{op, shape_in};
 use super::{Into, Member, Next, Phase, Running};
 use crate::base::{Bug, Epoch, Micros, NodeName, Planted, Seat, Tag};
 use crate::io::Env;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// A source, and which of its members have answered.
@@ -34,6 +35,12 @@ impl Source {
             0
         };
         place.sources.iter().skip(left_out).map(new).collect()
+    }
+
+    /// Whether all have answered who ever will.
+    fn is_heard(&self) -> bool {
+        let mut members = (0..).map(Seat).zip(&self.members);
+        members.all(|(seat, member)| member.settled() || self.of.out.contains(&seat))
     }
 
     fn good(&self) -> Vec<&Answer> {
@@ -140,6 +147,42 @@ impl Running {
                 };
             }
         }
+    }
+
+    /// What moves a key gives it up as undecodable where nobody else will ever answer: the highest
+    /// tag of the sources moves, with their fences, and no value (V12). Otherwise one such key
+    /// would keep its source open for ever.
+    pub(super) fn gives_up(&mut self, env: &Env<'_>) -> bool {
+        let lasting = self.place.storage.finalizes() || env.planted.has(Bug::UndecodableNotCarried);
+        let moved = self.mark().is_some();
+        let all = moved || self.sources.iter().all(Source::is_heard);
+        if lasting || !all || !self.moves_between(env.planted) {
+            return false;
+        }
+        // What has moved is given up only where it was before: the writes of today go on.
+        let heard = match moved {
+            true => Vec::from([self.present()]),
+            false => self.heard(),
+        };
+        let (at, fence) = (highest(&heard, moved), fence_of(&heard));
+        if at.0 == Tag::ZERO {
+            return false;
+        }
+        let then = OpEnd::Value {
+            value: None,
+            tag: at.0,
+        };
+        self.enter(
+            Phase::Store {
+                tag: at.0,
+                origin: at.1,
+                parts: alloc::vec![Content::Undecodable; self.place.view.len()],
+                then: Box::new(then),
+                into: Into::Carry(fence),
+            },
+            env.now.monotonic,
+        );
+        true
     }
 
     /// Goes on without the sources that somebody who knows says to be closed; none where there is

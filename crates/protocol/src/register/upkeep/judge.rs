@@ -259,35 +259,27 @@ impl Replica {
         let Some(Ok(own)) = cell.head.version(top).map(|trace| cell.content_of(trace)) else {
             return;
         };
-        match policy::decode(&[&own]) {
-            Ok(_) => {
-                let lacking = standing.lacking.clone();
-                self.give(
-                    &look,
-                    top,
-                    &lacking,
-                    |seat, key| policy::reseated(key, top, &own, seat),
-                    view,
-                    env,
-                );
-                // A last trace is at fewer than q, and not final yet: an eventual delete that it
-                // hides may be what keeps an older value away elsewhere (G26).
-                if complete {
-                    settle(&look, top, env);
-                }
+        if own == Content::Undecodable || policy::decode(&[&own]).is_ok() {
+            let lacking = standing.lacking.clone();
+            let part = |seat, key: &KeyId| policy::reseated(key, top, &own, seat);
+            self.give(&look, top, &lacking, part, view, env);
+            // A last trace is at fewer than q, and not final yet: an eventual delete that it hides
+            // may be what keeps an older value away elsewhere (G26).
+            if complete {
+                settle(&look, top, env);
             }
-            Err(policy::Undecodable) => {
-                let holders = standing.holders.iter().filter(|s| **s != terms.seat);
-                let nodes = holders.filter_map(|seat| look.members.node_at(*seat));
-                let asks = nodes.map(|node| (node, Ask::cells(false))).collect();
-                let look = Look {
-                    until: env.now.monotonic + 2 * env.timing.retry,
-                    parts: Some((top, standing.lacking.clone(), Vec::from([own]))),
-                    ..look
-                };
-                self.upkeep.send(look, asks, env);
-            }
+            return;
         }
+        // A part of a code: the others are asked for theirs.
+        let holders = standing.holders.iter().filter(|s| **s != terms.seat);
+        let nodes = holders.filter_map(|seat| look.members.node_at(*seat));
+        let asks = nodes.map(|node| (node, Ask::cells(false))).collect();
+        let look = Look {
+            until: env.now.monotonic + 2 * env.timing.retry,
+            parts: Some((top, standing.lacking.clone(), Vec::from([own]))),
+            ..look
+        };
+        self.upkeep.send(look, asks, env);
     }
 
     /// Gives a value that was rebuilt from parts to those that lack theirs.

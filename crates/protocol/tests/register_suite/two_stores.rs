@@ -1,0 +1,502 @@
+//! Registers over two stores: the schedule for each rule that chance seldom meets (V1 to V5, V12).
+
+use crate::atomicity::terms;
+use crate::moving::value_of;
+use crate::world::{BOUND, Clock, World, register_key, view_of};
+use bytes::Bytes;
+use fermata_protocol::base::{Epoch, EventualTag, Planted, Seat, StoragePolicy, Tag};
+use fermata_protocol::register::{Answer, Ask, Op, OpEnd, OpId, StoreAsk, policy};
+
+/// Nodes 0 to 2 are the first epoch, 3 to 5 the second, to which the first is a source; of the
+/// first `value` is at a quorum under a tag of its own, which is a time that has not come.
+struct Two {
+    world: World,
+    /// The tag of the value.
+    tag: Tag,
+}
+
+const SECOND: Epoch = Epoch(2);
+/// So far ahead is the tag of the value, microseconds.
+const AHEAD: u64 = BOUND / 2;
+
+fn two(planted: Planted) -> Two {
+    let mut world = World::new(6, 3, 1, planted);
+    world.storage = StoragePolicy::Oreas(terms(1, 1));
+    world.views = vec![view_of(Epoch::FIRST, 0..3), view_of(SECOND, 3..6)];
+    world.created = vec![(0..3).collect(), (3..6).collect()];
+    let slow = Clock {
+        offset: -(BOUND as i64),
+        drift: 0,
+        sound: true,
+    };
+    world.node_clocks = vec![Some(slow); 6];
+    world.caller_clocks = vec![Some(slow); 3];
+    let tag = Tag {
+        sequence: world.wall + AHEAD,
+        writer: 7,
+        ..Tag::ZERO
+    };
+    for i in 0..2 {
+        world.ask(i, &register_key(), plain_store(i, tag));
+    }
+    Two { world, tag }
+}
+
+fn plain_store(seat: usize, tag: Tag) -> Ask {
+    let value = Bytes::from_static(b"value 7");
+    let storage = StoragePolicy::Oreas(terms(1, 1));
+    let shape = storage.shape(3).expect("it fits");
+    let mut parts = policy::encode(storage, shape, &register_key(), tag, Some(&value));
+    Ask::Store {
+        tag,
+        origin: EventualTag::default(),
+        content: parts.swap_remove(seat),
+    }
+}
+
+fn fenced(tag: Tag) -> Ask {
+    Ask::Read {
+        holder: None,
+        entering: true,
+        fence: Some(tag),
+        eventual: false,
+        values: false,
+    }
+}
+
+impl Two {
+    fn seal(&mut self) {
+        for i in 0..3 {
+            self.world.seal_in(Epoch::FIRST, i, SECOND);
+        }
+    }
+
+    fn start(&mut self, caller: usize, op: Op) -> OpId {
+        let place = self.world.place_in(SECOND, self.world.closed.len());
+        self.world.start_at(caller, op, &place)
+    }
+
+    /// Everything reaches everybody until the operation has ended.
+    fn end(&mut self, caller: usize, id: OpId) -> OpEnd {
+        for _ in 0..100 {
+            self.world.settle();
+            if let Some(outcome) = self.world.outcome(id, caller) {
+                return outcome;
+            }
+            self.world.advance(150_000);
+        }
+        panic!("an operation ends at its deadline");
+    }
+
+    fn close(&mut self) {
+        self.world.closed.push(Epoch::FIRST);
+        self.world.known = vec![1; 6];
+    }
+
+    fn write(&mut self, caller: usize) -> OpEnd {
+        let id = self.start(
+            caller,
+            Op::Write {
+                key: register_key(),
+                writer: 9,
+                value: Some(value_of(9)),
+            },
+        );
+        self.end(caller, id)
+    }
+}
+
+/// A read has heard the members of its epoch, to which nothing has moved yet. Then everything
+/// moves, and the sources are deleted, before it asks them.
+fn read_beside_a_delete(planted: Planted) -> OpEnd {
+    let mut two = two(planted);
+    two.seal();
+    let read = || Op::Read {
+        key: register_key(),
+        moves: false,
+    };
+    let late = two.start(0, read());
+    two.world.reach(0, &[4, 5]);
+    let walk = two.start(1, read());
+    for _ in 0..5 {
+        two.world.reach(1, &[0, 1, 2, 3, 4, 5]);
+        two.world.advance(BOUND);
+    }
+    let walked = two.world.outcome(walk, 1);
+    assert!(
+        matches!(walked, Some(OpEnd::Value { value: Some(_), .. })),
+        "{walked:?}"
+    );
+    two.close();
+    for i in 0..3 {
+        let next = SECOND;
+        two.world
+            .tell_in(Epoch::FIRST, i, StoreAsk::Delete { next });
+        two.world.flush(i);
+    }
+    two.world.reach(0, &[0, 1, 2]);
+    two.end(0, late)
+}
+
+#[test]
+fn a_deleted_store_is_not_an_empty_one() {
+    let end = read_beside_a_delete(Planted::NONE);
+    assert!(
+        matches!(end, OpEnd::Value { value: Some(_), .. }),
+        "{end:?}"
+    );
+}
+
+/// A sweep in the first epoch has promised at a quorum that no write below its tag counts. The
+/// value moves. Then somebody writes in one round, by a clock that is slow.
+fn write_after_a_sweep_has_moved(planted: Planted) -> OpEnd {
+    let mut two = two(planted);
+    let fence = Tag {
+        sequence: two.tag.sequence + 1,
+        ..two.tag
+    };
+    two.world.ask(2, &register_key(), plain_store(2, two.tag));
+    for i in 0..2 {
+        two.world.ask(i, &register_key(), fenced(fence));
+    }
+    two.seal();
+    // All have the value, so that nobody sweeps; a walk carries it all the same.
+    two.start(
+        0,
+        Op::Read {
+            key: register_key(),
+            moves: true,
+        },
+    );
+    for _ in 0..4 {
+        two.world.reach(0, &[0, 1, 2, 3, 4, 5]);
+    }
+    let carried = |w: &mut World, i| {
+        let answer = w.ask_in(SECOND, i, &register_key(), fenced(Tag::ZERO));
+        matches!(answer, Some(Answer::Past { tag }) if tag >= two.tag)
+    };
+    assert!((3..6).all(|i| carried(&mut two.world, i)), "it has moved");
+    two.world.replace_caller(0);
+    two.close();
+    two.write(1)
+}
+
+#[test]
+fn a_promise_moves_with_the_value() {
+    let end = write_after_a_sweep_has_moved(Planted::NONE);
+    assert!(matches!(end, OpEnd::Past { .. }), "{end:?}");
+}
+
+/// A write beside a source, by a slow clock, after the value there had been written: whether above
+/// it.
+fn write_beside_a_source(planted: Planted) -> bool {
+    let mut two = two(planted);
+    two.seal();
+    match two.write(1) {
+        OpEnd::Stored { tag } => tag > two.tag,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_write_beside_a_source_is_above_what_is_there() {
+    assert!(write_beside_a_source(Planted::NONE));
+}
+
+/// A write that has reached one member is passed over by a sweep, which returns what it finds; then
+/// the epoch ends, and the write goes on.
+fn write_that_was_passed_over(planted: Planted) -> OpEnd {
+    let mut two = two(planted);
+    let tag = Tag {
+        sequence: two.tag.sequence + 1,
+        writer: 9,
+        ..Tag::ZERO
+    };
+    let fence = Tag {
+        sequence: tag.sequence + 1,
+        ..two.tag
+    };
+    two.world.ask(2, &register_key(), plain_store(2, tag));
+    for i in 0..2 {
+        two.world.ask(i, &register_key(), fenced(fence));
+        two.world.ask(i, &register_key(), plain_store(i, fence));
+    }
+    two.seal();
+    let id = two.start(
+        1,
+        Op::Cross {
+            key: register_key(),
+            tag,
+            value: Some(value_of(9)),
+        },
+    );
+    two.end(1, id)
+}
+
+#[test]
+fn a_write_that_was_passed_over_does_not_go_on() {
+    let end = write_that_was_passed_over(Planted::NONE);
+    let past = OpEnd::Past {
+        may_have_taken_effect: true,
+    };
+    assert_eq!(end, past);
+}
+
+/// Three members and three that follow them, by sound clocks, with a value at two of the former.
+fn two_by_sound_clocks(planted: Planted) -> Two {
+    let mut world = World::new(6, 3, 1, planted);
+    world.storage = StoragePolicy::Coded(terms(1, 1));
+    world.views = vec![view_of(Epoch::FIRST, 0..3), view_of(SECOND, 3..6)];
+    world.created = vec![(0..3).collect(), (3..6).collect()];
+    let tag = Tag {
+        sequence: 7,
+        writer: 7,
+        ..Tag::ZERO
+    };
+    for i in 0..2 {
+        world.ask(i, &register_key(), store_of(&world, i, tag, 7));
+    }
+    Two { world, tag }
+}
+
+/// Stores a writer's value at a seat.
+fn store_of(world: &World, seat: usize, tag: Tag, writer: u128) -> Ask {
+    let shape = world.storage.shape(3).expect("it fits");
+    let (key, value) = (register_key(), value_of(writer));
+    let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
+    Ask::Store {
+        tag,
+        origin: EventualTag::default(),
+        content: parts.swap_remove(seat),
+    }
+}
+
+/// A value is at C alone. A sweep has missed it, and has stored the one before at A alone when the
+/// epoch ends. What two reads return, of which the first does not hear A, and the second does.
+fn reads_beside_a_sweep(planted: Planted) -> [OpEnd; 2] {
+    let mut two = two_by_sound_clocks(planted);
+    let passed = Tag {
+        sequence: two.tag.sequence + 1,
+        writer: 9,
+        ..Tag::ZERO
+    };
+    let sweep = Tag {
+        sequence: passed.sequence + 1,
+        ..two.tag
+    };
+    let key = register_key();
+    let store = store_of(&two.world, 2, passed, 9);
+    two.world.ask(2, &key, store);
+    for i in 0..2 {
+        two.world.ask(i, &key, fenced(sweep));
+    }
+    let store = store_of(&two.world, 0, sweep, 7);
+    two.world.ask(0, &key, store);
+    two.seal();
+    [(1, [3, 4]), (0, [4, 5])].map(|(caller, present)| {
+        let read = Op::Read {
+            key: key.clone(),
+            moves: false,
+        };
+        let id = two.start(caller, read);
+        two.world.reach(caller, &[caller, caller + 1]);
+        let end = (0..4).find_map(|_| {
+            two.world.reach(caller, &present);
+            two.world.outcome(id, caller)
+        });
+        // Its mark is told to nobody.
+        two.world.replace_caller(caller);
+        end.expect("it hears enough")
+    })
+}
+
+#[test]
+fn what_a_sweep_has_passed_over_is_swept_before_it_is_returned() {
+    let [first, second] = reads_beside_a_sweep(Planted::NONE);
+    let value = |end: &OpEnd| match end {
+        OpEnd::Value { value, .. } => value.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(value(&first), value(&second), "{first:?}, {second:?}");
+}
+
+/// A write has heard one member before the key came there, and then one that knows of the mark
+/// alone. What became of it, and of a read after it.
+fn write_beside_a_mark(planted: Planted) -> (Tag, Option<OpEnd>, OpEnd) {
+    let mut two = two_by_sound_clocks(planted);
+    let tag = two.tag;
+    two.seal();
+    let write = two.start(
+        0,
+        Op::Write {
+            key: register_key(),
+            writer: 9,
+            value: Some(value_of(9)),
+        },
+    );
+    two.world.reach(0, &[3]);
+    let read = |moves| Op::Read {
+        key: register_key(),
+        moves,
+    };
+    let walk = two.start(1, read(true));
+    for _ in 0..5 {
+        two.world.reach(1, &[0, 1, 3, 5]);
+    }
+    let walked = two.world.outcome(walk, 1);
+    assert!(
+        matches!(walked, Some(OpEnd::Value { value: Some(_), .. })),
+        "{walked:?}"
+    );
+    two.world
+        .ask_in(SECOND, 4, &register_key(), Ask::MarkMoved { tag });
+    for _ in 0..5 {
+        two.world.reach(0, &[3, 4]);
+    }
+    let written = two.world.outcome(write, 0);
+    let later = two.start(2, read(false));
+    let later = two.end(2, later);
+    (tag, written, later)
+}
+
+#[test]
+fn a_write_that_meets_a_mark_is_above_what_has_moved() {
+    let (moved, written, _) = write_beside_a_mark(Planted::NONE);
+    assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag > moved));
+}
+
+#[cfg(feature = "planted-bugs")]
+/// Five members and five that follow them: a value at all of the former, and then a dead write at
+/// each, as many as leave no two parts of anything. What a walk ends with that hears all but the
+/// first `away` of them, of which `out` are known to be out of the cluster.
+fn walk_over_dead_writes(away: usize, out: usize, planted: Planted) -> (Two, OpEnd) {
+    let mut world = World::new(10, 3, 1, planted);
+    world.storage = StoragePolicy::TreasOpt(terms(1, 1));
+    world.views = vec![view_of(Epoch::FIRST, 0..5), view_of(SECOND, 5..10)];
+    world.created = vec![(0..5).collect(), (5..10).collect()];
+    let key = register_key();
+    let shape = world.storage.shape(5).expect("it fits");
+    let tag = |sequence| Tag {
+        sequence,
+        writer: u128::from(sequence),
+        ..Tag::ZERO
+    };
+    for seat in 0..5 {
+        for sequence in [1, 2 + seat as u64] {
+            let (tag, value) = (tag(sequence), value_of(sequence.into()));
+            let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
+            let content = parts.swap_remove(seat);
+            let origin = EventualTag::default();
+            world.ask(
+                seat,
+                &key,
+                Ask::Store {
+                    tag,
+                    origin,
+                    content,
+                },
+            );
+        }
+        world.seal_in(Epoch::FIRST, seat, SECOND);
+    }
+    let mut place = world.place_in(SECOND, 0);
+    place.sources[0].out = (0..out).map(|seat| Seat(seat as u8)).collect();
+    let walk = world.start_at(0, Op::Read { key, moves: true }, &place);
+    let heard: Vec<usize> = (away..10).collect();
+    for _ in 0..100 {
+        world.reach(0, &heard);
+        if let Some(end) = world.outcome(walk, 0) {
+            return (Two { world, tag: tag(6) }, end);
+        }
+        world.advance(150_000);
+    }
+    panic!("a walk ends at its deadline");
+}
+
+/// V12: it moves as what it is, once nobody else is to be heard; a write ends that.
+#[test]
+fn what_nobody_can_read_moves_and_goes_on_with_a_write() {
+    for away in 0..2 {
+        let (mut two, end) = walk_over_dead_writes(away, away, Planted::NONE);
+        assert!(
+            matches!(end, OpEnd::Value { value: None, tag } if tag.sequence == 6),
+            "{end:?}"
+        );
+        two.world.closed.push(Epoch::FIRST);
+        two.world.known = vec![1; 10];
+        let key = register_key();
+        let read = Op::Read { key, moves: false };
+        let id = two.start(1, read.clone());
+        assert_eq!(two.end(1, id), OpEnd::Undecodable);
+        let written = two.write(1);
+        assert!(matches!(written, OpEnd::Stored { .. }), "{written:?}");
+        let id = two.start(2, read);
+        let end = two.end(2, id);
+        assert!(
+            matches!(&end, OpEnd::Value { value: Some(found), .. } if *found == value_of(9)),
+            "{end:?}"
+        );
+    }
+}
+
+/// Who is away may have the part that is missing.
+#[test]
+fn what_a_member_that_is_away_may_give_is_not_given_up() {
+    let (_, end) = walk_over_dead_writes(1, 0, Planted::NONE);
+    assert_eq!(end, OpEnd::Undecodable);
+}
+mod planted {
+    use super::*;
+    use fermata_protocol::base::Bug;
+
+    #[test]
+    fn what_nobody_can_read_does_not_move() {
+        let planted = Planted::only(Bug::UndecodableNotCarried);
+        assert_eq!(walk_over_dead_writes(0, 0, planted).1, OpEnd::Undecodable);
+    }
+
+    #[test]
+    fn what_was_passed_over_is_carried() {
+        let [first, second] = reads_beside_a_sweep(Planted::only(Bug::PassedIsCarried));
+        let value = |end: OpEnd| match end {
+            OpEnd::Value { value, .. } => value,
+            other => panic!("{other:?}"),
+        };
+        assert_ne!(value(first), value(second));
+    }
+
+    #[test]
+    fn a_write_below_a_mark_is_lost() {
+        let (moved, written, later) = write_beside_a_mark(Planted::only(Bug::WriteBelowMark));
+        assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag < moved));
+        assert!(
+            matches!(later, OpEnd::Value { tag, .. } if tag == moved),
+            "{later:?}"
+        );
+    }
+
+    #[test]
+    fn a_deleted_store_that_looks_empty_is_caught() {
+        let end = read_beside_a_delete(Planted::only(Bug::EmptyAfterDelete));
+        assert!(matches!(end, OpEnd::Value { value: None, .. }), "{end:?}");
+    }
+
+    #[test]
+    fn a_fence_that_is_left_behind_is_caught() {
+        let bug = Planted::only(Bug::FenceLeftBehind);
+        let end = write_after_a_sweep_has_moved(bug);
+        assert!(matches!(end, OpEnd::Stored { .. }), "{end:?}");
+    }
+
+    #[test]
+    fn a_write_of_one_round_beside_a_source_is_caught() {
+        let bug = Planted::only(Bug::OneRoundBesideSource);
+        assert!(!write_beside_a_source(bug));
+    }
+
+    #[test]
+    fn a_write_that_crosses_a_fence_is_caught() {
+        let end = write_that_was_passed_over(Planted::only(Bug::CrossesBlindly));
+        assert!(matches!(end, OpEnd::Stored { .. }), "{end:?}");
+    }
+}
