@@ -8,7 +8,8 @@
 //!
 //! Tests of the product wait for processes, disks and clocks most of the time, those of engines for
 //! other servers, and those of the laboratory compute: once all are compiled they run side by side,
-//! in three [lanes](LANES), the last with what the others leave of the processors.
+//! in three [lanes](LANES), the last with what the others leave of the processors, and the others
+//! with twice as many tests at a time as there are processors.
 //!
 //! A section of a lane that has passed in this target folder is not run again until something that
 //! it is made of changes ([`crate::passed`]): a change in one crate costs what depends on it.
@@ -56,6 +57,16 @@ impl Section {
     }
 }
 
+/// What a lane does for the others.
+#[derive(Clone, Copy)]
+struct Beside {
+    /// By how much it gives way to them.
+    nice: u8,
+    /// Tests that a program of its runs at a time, for each processor: they wait most of the time,
+    /// or not.
+    threads: usize,
+}
+
 /// What became of a command.
 struct Done {
     title: &'static str,
@@ -67,6 +78,8 @@ struct Done {
     failures: String,
 }
 
+/// How many tests a program runs at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
 /// Lines that are shown again of a program that failed, and characters of each.
 const SHOWN: (usize, usize) = (60, 400);
 
@@ -135,8 +148,21 @@ const CHECKS: &[Section] = &[
 /// further set of packages or features would compile most of the tree again (docs/decisions).
 const LANES: [&[Section]; 3] = [WAITS, ENGINES, COMPUTES];
 
-/// By how much each lane gives way to the others.
-const NICE: [u8; 3] = [0, 0, 10];
+/// How each lane runs beside the others.
+const BESIDE: [Beside; 3] = [
+    Beside {
+        nice: 0,
+        threads: 2,
+    },
+    Beside {
+        nice: 0,
+        threads: 2,
+    },
+    Beside {
+        nice: 10,
+        threads: 1,
+    },
+];
 
 const WAITS: &[Section] = &[
     Section {
@@ -334,9 +360,8 @@ fn compile(sections: &[&Section], done: &mut Vec<Done>) -> bool {
     })
 }
 
-/// Runs sections in order; whether none fails. `beside`: how much they give way to other lanes,
-/// where there are some.
-fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool {
+/// Runs sections in order; whether none fails. `beside`: how, where there are other lanes.
+fn lane(sections: &[Section], beside: Option<Beside>, done: &mut Vec<Done>) -> bool {
     let mut trios = None;
     sections.iter().all(|section| {
         let words = section.words();
@@ -372,10 +397,10 @@ fn lane(sections: &[Section], beside: Option<u8>, done: &mut Vec<Done>) -> bool 
 /// Runs the lanes at the same time; whether none fails.
 fn side_by_side(done: &mut Vec<Done>) -> bool {
     let ends = std::thread::scope(|scope| {
-        let lanes = LANES.iter().zip(NICE).map(|(sections, nice)| {
+        let lanes = LANES.iter().zip(BESIDE).map(|(sections, beside)| {
             scope.spawn(move || {
                 let mut done = Vec::new();
-                (lane(sections, Some(nice), &mut done), done)
+                (lane(sections, Some(beside), &mut done), done)
             })
         });
         let lanes: Vec<_> = lanes.collect();
@@ -388,13 +413,13 @@ fn side_by_side(done: &mut Vec<Done>) -> bool {
     ok
 }
 
-/// Runs a command of a section's, whose output is passed on; whether it succeeds. `beside`: how
-/// much it gives way to another lane, where there is one.
+/// Runs a command of a section's, whose output is passed on; whether it succeeds. `beside`: how,
+/// where there are other lanes.
 fn step(
     section: &Section,
     what: &'static str,
     words: &[&str],
-    beside: Option<u8>,
+    beside: Option<Beside>,
     trios: Option<&Trios>,
     done: &mut Vec<Done>,
 ) -> bool {
@@ -453,17 +478,20 @@ fn close(done: &[Done], start: Instant, failed: u64) -> ExitCode {
 fn run_cargo(
     section: &Section,
     words: &[&str],
-    beside: Option<u8>,
+    beside: Option<Beside>,
     trios: Option<&Trios>,
     (tally, failures): (&mut Tally, &mut String),
 ) -> std::io::Result<bool> {
     let (output, input) = std::io::pipe()?;
+    let processors = std::thread::available_parallelism()?.get();
+    let threads = beside.map(|beside| (THREADS, (beside.threads * processors).to_string()));
     let mut child = Command::new("nice")
-        .args(["-n", &beside.unwrap_or(0).to_string()])
+        .args(["-n", &beside.map_or(0, |beside| beside.nice).to_string()])
         .arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(words)
         .envs(section.env.iter().copied())
         .envs(trios.map(|trios| (TRIOS, trios.folder())))
+        .envs(threads)
         .current_dir(root())
         .stdin(Stdio::null())
         .stderr(input.try_clone()?)

@@ -58,14 +58,17 @@ impl Passed {
     }
 }
 
-/// What is run: programs of tests and what they start. Tasks of this program run the simulator's.
+/// What is run: programs of tests and what they start. Of the tasks of this program those about
+/// traces run the simulator's, and the others nothing but itself.
 fn programs(words: &[&str]) -> Option<BTreeSet<PathBuf>> {
-    let (own, words) = match words[0] {
-        "test" => (None, words),
-        _ => (std::env::current_exe().ok(), LABORATORY),
+    let built = match words.contains(&"traces") {
+        true => artifacts(LABORATORY),
+        false => artifacts(words),
     };
-    let built = artifacts(words).ok()?;
+    let built = built.ok()?;
     let built = built.iter().filter_map(|a| a["executable"].as_str());
+    let own = (words[0] != "test").then(std::env::current_exe);
+    let own = own.transpose().ok()?;
     Some(built.map(PathBuf::from).chain(own).collect())
 }
 
@@ -97,6 +100,13 @@ mod tests {
         assert_eq!(at("a").recall(), Some(tally));
         assert_eq!(at("b").recall(), None);
         fs::remove_file(at("a").note).expect("it is there");
+    }
+
+    #[test]
+    fn models_are_no_matter_of_the_simulators_programs() {
+        let own = std::env::current_exe().expect("it runs");
+        let models = programs(&["xtask", "formal", "--short"]);
+        assert_eq!(models, Some(BTreeSet::from([own])));
     }
 
     #[test]

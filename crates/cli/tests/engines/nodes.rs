@@ -70,7 +70,7 @@ pub(crate) struct Nodes {
     configs: Vec<ServerConfig>,
     processes: Vec<Option<Child>>,
     folder: tempfile::TempDir,
-    /// A small machine has nodes of two tests at a time, each with addresses of its own.
+    /// A small machine has nodes of four tests at a time, each with addresses of its own.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -99,10 +99,12 @@ impl Nodes {
     /// Starts nodes, the first one before the others: a table that one node has just created may
     /// not serve another one yet. All serve when this returns.
     pub(crate) async fn start(nodes: u32, limits: LimitsConfig) -> Nodes {
-        static TURNS: [Mutex<()>; 2] = [const { Mutex::const_new(()) }; 2];
+        static TURNS: [Mutex<()>; 4] = [const { Mutex::const_new(()) }; 4];
         let (first, turn) = tokio::select! {
             turn = TURNS[0].lock() => (2, turn),
             turn = TURNS[1].lock() => (32, turn),
+            turn = TURNS[2].lock() => (62, turn),
+            turn = TURNS[3].lock() => (92, turn),
         };
         let engine = engine(KIND.get());
         let node = |name: u32| NodeConfig {
