@@ -159,7 +159,7 @@ const BESIDE: [Beside; 3] = [
         threads: 2,
     },
     Beside {
-        nice: 10,
+        nice: 19,
         threads: 1,
     },
 ];

@@ -181,59 +181,61 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::UndecodableNotCarried, "ring-undecodable"),
 ];
 
-/// Wrong rules of stores that end.
-const OF_REGISTERS: [Bug; 2] = [Bug::SealNotDurable, Bug::SealedStoreChanges];
-
-/// Wrong rules by which a member that lags stays behind while others go on.
-const OF_TRANSFERS: [Bug; 2] = [Bug::SnapshotNotKept, Bug::LentEntriesDropped];
-
-/// Wrong rules of what a node tells itself, of which nothing is lost here, and of a hand-over that
-/// takes longer than it must.
-const OF_LOGS: [Bug; 2] = [Bug::OwnVoteNotRepeated, Bug::LateBeatBinds];
-
-/// Wrong rules that show between two steps of a primary.
-const OF_LOCKS: [Bug; 1] = [Bug::TableStatedOnce];
-
-/// Wrong rules of operations over several stores.
-const OF_EPOCHS: [Bug; 14] = [
-    Bug::OneSourceOnly,
-    Bug::SourceQuorumTooSmall,
-    Bug::EmptyAfterDelete,
-    Bug::MarkFirst,
-    Bug::FenceLeftBehind,
-    Bug::PassedIsCarried,
-    Bug::TagFromNewStore,
-    Bug::WriteBelowMark,
-    Bug::OneRoundBesideSource,
-    Bug::WriteMarks,
-    Bug::ReadCrosses,
-    Bug::CrossesBlindly,
-    Bug::CrossesAnew,
-    Bug::StandsAtOne,
+/// The module of a suite that catches each of the others.
+const SUITES: &[(&str, &[Bug])] = &[
+    // Of stores that end.
+    (
+        "register_suite::epochs",
+        &[Bug::SealNotDurable, Bug::SealedStoreChanges],
+    ),
+    // Of operations over several stores.
+    (
+        "register_suite::moving",
+        &[
+            Bug::OneSourceOnly,
+            Bug::SourceQuorumTooSmall,
+            Bug::MarkFirst,
+            Bug::TagFromNewStore,
+            Bug::WriteMarks,
+            Bug::ReadCrosses,
+            Bug::CrossesAnew,
+            Bug::StandsAtOne,
+        ],
+    ),
+    (
+        "register_suite::two_stores",
+        &[
+            Bug::EmptyAfterDelete,
+            Bug::FenceLeftBehind,
+            Bug::PassedIsCarried,
+            Bug::WriteBelowMark,
+            Bug::OneRoundBesideSource,
+            Bug::CrossesBlindly,
+        ],
+    ),
+    // Of what a member does while nobody asks, of which no client hears.
+    ("register_suite::upkeep", &[Bug::FinalByCountAlone]),
+    // By which a member that lags stays behind while others go on.
+    (
+        "paxos_log::transfer",
+        &[Bug::SnapshotNotKept, Bug::LentEntriesDropped],
+    ),
+    // Of what a node tells itself, of which nothing is lost here, and of a hand-over that takes
+    // longer than it must.
+    (
+        "paxos_log::rules",
+        &[Bug::OwnVoteNotRepeated, Bug::LateBeatBinds],
+    ),
+    // Between two steps of a primary.
+    ("lock_primary::synchs", &[Bug::TableStatedOnce]),
+    // Of a client's session, which shows at once what it does wrong.
+    ("client_scenarios::planted", &[Bug::LateGrantRevives]),
 ];
-
-/// Wrong rules of a client's session that shows at once what it does wrong.
-const OF_CLIENTS: [Bug; 1] = [Bug::LateGrantRevives];
 
 /// Where a wrong rule is caught.
 pub fn trap(bug: Bug) -> Trap {
-    if OF_REGISTERS.contains(&bug) {
-        return Trap::Suite("register_suite::epochs");
-    }
-    if OF_TRANSFERS.contains(&bug) {
-        return Trap::Suite("paxos_log::transfer");
-    }
-    if OF_LOGS.contains(&bug) {
-        return Trap::Suite("paxos_log::rules");
-    }
-    if OF_LOCKS.contains(&bug) {
-        return Trap::Suite("lock_primary::synchs");
-    }
-    if OF_EPOCHS.contains(&bug) {
-        return Trap::Suite("register_suite::moving");
-    }
-    if OF_CLIENTS.contains(&bug) {
-        return Trap::Suite("client_scenarios::planted");
+    if let Some((suite, _)) = SUITES.iter().find(|(_, bugs)| bugs.contains(&bug)) {
+        return Trap::Suite(suite);
     }
     let found = SCENARIOS.iter().find(|(of, _)| *of == bug);
     Trap::Scenario(found.expect("each wrong rule has a trap").1)

@@ -251,6 +251,9 @@ planted_bugs! {
     RepairWithoutQuorum,
     /// G22: a member whose fence is above a delete is taken for one that holds it.
     FencedTakenAsHolder,
+    /// F8b: members look after what a quorum of those that are heard hold alone, although one of
+    /// them was told that a tag is final.
+    FinalByCountAlone,
     /// G23: what was read ahead for an enqueue that the log declined serves its repetition.
     SpeculationByName,
     /// G24: an adopted value outranks eventual puts as if its section had written it.

@@ -295,6 +295,50 @@ fn an_eventual_value_that_two_of_three_hold_is_given_to_the_third() {
     assert_eq!(survey(&mut world, 2, &key).eventual, held);
 }
 
+/// G66: a section's last value has become final by the parts of three of four members; one was told
+/// so, and dropped what was below. Another one loses its disk. What the fourth member, which missed
+/// the value, holds once they have had time.
+fn final_at_a_lost_disk(planted: Planted) -> Vec<Tag> {
+    let (mut world, key) = (World::new(4, 1, 1, planted), section_key());
+    world.storage = coded(1);
+    let shape = world.place().shape();
+    world.history = vec![Command::Enqueue, Command::Remove(1)];
+    for (number, at) in [(1, &[0, 1, 2, 3][..]), (2, &[0, 1, 3])] {
+        let (tag, value) = (put(1, number), Bytes::from(format!("value {number}")));
+        let parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
+        for i in at {
+            world.nodes[*i].applied = 1;
+            let ask = Ask::Store {
+                tag,
+                origin: EventualTag::of_section(tag.lock_ref),
+                content: parts[*i].clone(),
+            };
+            assert_eq!(world.ask(*i, &key, ask), Some(Answer::Stored));
+        }
+    }
+    world.tell(0, &key, Ask::Settle { tag: put(1, 2) });
+    world.advance(2 * world.timing.retry);
+    assert_eq!(survey(&mut world, 0, &key).tags, [put(1, 2)]);
+    all_apply(&mut world);
+    world.bag.clear();
+    for _ in 0..4 {
+        for _ in 0..12 {
+            world.advance(world.timing.retry);
+            world.upkeep();
+            while world.deliver_one(|l| l.to != NodeName(3) && l.from != NodeName(3)) {}
+            world.bag.clear();
+            (0..3).for_each(|i| world.flush(i));
+        }
+        world.advance(world.timing.upkeep);
+    }
+    survey(&mut world, 2, &key).tags
+}
+
+#[test]
+fn what_one_member_knows_to_be_final_is_given_to_those_that_lack_it() {
+    assert_eq!(final_at_a_lost_disk(Planted::NONE), [put(1, 2)]);
+}
+
 #[test]
 fn a_key_in_use_is_left_alone() {
     let mut world = missed(Planted::NONE);
@@ -633,6 +677,12 @@ mod planted {
         let bug = Planted::only(Bug::FencedTakenAsHolder);
         let back = deleted_beside_a_fence(bug);
         assert_eq!(back, Some(Bytes::from_static(b"v")));
+    }
+
+    #[test]
+    fn what_is_final_by_count_alone_stays_at_fewer_than_a_quorum() {
+        let tags = final_at_a_lost_disk(Planted::only(Bug::FinalByCountAlone));
+        assert_eq!(tags, [put(1, 1)]);
     }
 
     #[test]

@@ -42,6 +42,10 @@ struct Standing {
     gives: bool,
     /// Seats that hold the highest tag.
     holders: Vec<Seat>,
+    /// Whether the highest tag here is final: q of those that are heard hold it, or this member has
+    /// dropped what lies below it, and so was told (F8b): who made it final may be lost since
+    /// (G66).
+    complete: bool,
     /// Seats that do not, and have no fence above it.
     lacking: Vec<Seat>,
     /// Seats whose eventual cell is older than ours.
@@ -70,7 +74,7 @@ impl Look {
         }
     }
 
-    fn standing(&self, own: Survey, here: Seat, kept: Kept) -> Standing {
+    fn standing(&self, own: Survey, here: Seat, shape: Shape, dropped: Tag) -> Standing {
         let top = own.tags.last().copied().unwrap_or_default();
         let seat = here;
         let mut standing = Standing {
@@ -79,6 +83,7 @@ impl Look {
             newest: true,
             gives: true,
             holders: Vec::from([seat]),
+            complete: top > Tag::ZERO && dropped >= top,
             lacking: Vec::new(),
             behind: Vec::new(),
             crowded: own.tags.len() > 1,
@@ -110,9 +115,11 @@ impl Look {
             let (high, low) = standing.floors;
             standing.floors = (high.max(held.floor), low.min(held.floor));
         }
-        standing.leads &= standing.tops;
+        // Another one with that tag may not know that it is final.
+        standing.leads = standing.tops && (standing.leads || standing.complete);
+        standing.complete |= standing.holders.len() >= shape.quorum;
         standing.gives &= standing.newest;
-        standing.crowded &= matches!(kept, Kept::FromFinal(_));
+        standing.crowded &= matches!(shape.kept, Kept::FromFinal(_));
         standing
     }
 }
@@ -162,12 +169,16 @@ impl Replica {
         };
         let floor = self.upkeep.floor(look.at.store, view);
         let own = survey(&cell.head, floor, view.has_past());
-        let standing = look.standing(own, terms.seat, terms.shape.kept);
+        let dropped = match env.planted.has(Bug::FinalByCountAlone) {
+            true => Tag::ZERO,
+            false => cell.head.dropped,
+        };
+        let standing = look.standing(own, terms.seat, terms.shape, dropped);
         if standing.crowded {
             look.settle_complete(&standing.own, &terms, env);
         }
         if cell.head.hides_eventual() {
-            self.settle_hidden(&look, &standing, &terms, env);
+            self.settle_hidden(&look, &standing, env);
         }
         if is_used(&look.at.key, &terms, view) {
             return;
@@ -210,13 +221,13 @@ impl Replica {
         self.mend(look, &standing, dead, &terms, view, env);
     }
 
-    /// An eventual value is hidden here by the highest version. Where q members hold that one, it
-    /// is final, and this replica is told so: it drops the value, hidden until now (G26). Else the
-    /// value stays until the next section's synch has settled the key, and stands again if that
-    /// passes the version over.
-    fn settle_hidden(&self, look: &Look, standing: &Standing, terms: &Terms, env: &mut Env<'_>) {
+    /// An eventual value is hidden here by the highest version. Where that one is final, this
+    /// replica is told so: it drops the value, hidden until now (G26). Else the value stays until
+    /// the next section's synch has settled the key, and stands again if that passes the version
+    /// over.
+    fn settle_hidden(&self, look: &Look, standing: &Standing, env: &mut Env<'_>) {
         let tag = standing.own.tags.last().copied().unwrap_or_default();
-        if standing.holders.len() >= terms.shape.quorum {
+        if standing.complete {
             let settle = look.ask(MARK | OWN, Ask::Settle { tag });
             env.fx.promise(self.name, settle);
         }
@@ -233,7 +244,7 @@ impl Replica {
         env: &mut Env<'_>,
     ) {
         let top = standing.own.tags.last().copied().unwrap_or_default();
-        let complete = standing.holders.len() >= terms.shape.quorum;
+        let complete = standing.complete;
         // Nobody has anything that this delete could hide or be hidden by.
         let last_trace = dead
             && standing.all
