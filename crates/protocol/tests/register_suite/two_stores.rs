@@ -2,8 +2,7 @@
 
 use crate::atomicity::terms;
 use crate::moving::value_of;
-use crate::world::{BOUND, Clock, World, register_key, view_of};
-use bytes::Bytes;
+use crate::world::{BOUND, Clock, World, fenced, register_key, view_of};
 use fermata_protocol::base::{Epoch, EventualTag, Planted, Seat, StoragePolicy, Tag};
 use fermata_protocol::register::{Answer, Ask, Op, OpEnd, OpId, StoreAsk, policy};
 
@@ -37,16 +36,17 @@ fn two(planted: Planted) -> Two {
         ..Tag::ZERO
     };
     for i in 0..2 {
-        world.ask(i, &register_key(), plain_store(i, tag));
+        let store = store_of(&world, i, tag, 7);
+        world.ask(i, &register_key(), store);
     }
     Two { world, tag }
 }
 
-fn plain_store(seat: usize, tag: Tag) -> Ask {
-    let value = Bytes::from_static(b"value 7");
-    let storage = StoragePolicy::Oreas(terms(1, 1));
-    let shape = storage.shape(3).expect("it fits");
-    let mut parts = policy::encode(storage, shape, &register_key(), tag, Some(&value));
+/// Stores a writer's value at a seat.
+fn store_of(world: &World, seat: usize, tag: Tag, writer: u128) -> Ask {
+    let shape = world.storage.shape(3).expect("it fits");
+    let (key, value) = (register_key(), value_of(writer));
+    let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
     Ask::Store {
         tag,
         origin: EventualTag::default(),
@@ -54,17 +54,21 @@ fn plain_store(seat: usize, tag: Tag) -> Ask {
     }
 }
 
-fn fenced(tag: Tag) -> Ask {
-    Ask::Read {
-        holder: None,
-        entering: true,
-        fence: Some(tag),
-        eventual: false,
-        values: false,
-    }
-}
-
 impl Two {
+    /// The tag of a write that was begun above the value, and of a sweep that passes it over.
+    fn passed_over(&self) -> (Tag, Tag) {
+        let write = Tag {
+            sequence: self.tag.sequence + 1,
+            writer: 9,
+            ..Tag::ZERO
+        };
+        let sweep = Tag {
+            sequence: write.sequence + 1,
+            ..self.tag
+        };
+        (write, sweep)
+    }
+
     fn seal(&mut self) {
         for i in 0..3 {
             self.world.seal_in(Epoch::FIRST, i, SECOND);
@@ -155,7 +159,8 @@ fn write_after_a_sweep_has_moved(planted: Planted) -> OpEnd {
         sequence: two.tag.sequence + 1,
         ..two.tag
     };
-    two.world.ask(2, &register_key(), plain_store(2, two.tag));
+    let store = store_of(&two.world, 2, two.tag, 7);
+    two.world.ask(2, &register_key(), store);
     for i in 0..2 {
         two.world.ask(i, &register_key(), fenced(fence));
     }
@@ -207,19 +212,13 @@ fn a_write_beside_a_source_is_above_what_is_there() {
 /// the epoch ends, and the write goes on.
 fn write_that_was_passed_over(planted: Planted) -> OpEnd {
     let mut two = two(planted);
-    let tag = Tag {
-        sequence: two.tag.sequence + 1,
-        writer: 9,
-        ..Tag::ZERO
-    };
-    let fence = Tag {
-        sequence: tag.sequence + 1,
-        ..two.tag
-    };
-    two.world.ask(2, &register_key(), plain_store(2, tag));
+    let (tag, fence) = two.passed_over();
+    let store = store_of(&two.world, 2, tag, 7);
+    two.world.ask(2, &register_key(), store);
     for i in 0..2 {
         two.world.ask(i, &register_key(), fenced(fence));
-        two.world.ask(i, &register_key(), plain_store(i, fence));
+        let store = store_of(&two.world, i, fence, 7);
+        two.world.ask(i, &register_key(), store);
     }
     two.seal();
     let id = two.start(
@@ -259,31 +258,11 @@ fn two_by_sound_clocks(planted: Planted) -> Two {
     Two { world, tag }
 }
 
-/// Stores a writer's value at a seat.
-fn store_of(world: &World, seat: usize, tag: Tag, writer: u128) -> Ask {
-    let shape = world.storage.shape(3).expect("it fits");
-    let (key, value) = (register_key(), value_of(writer));
-    let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
-    Ask::Store {
-        tag,
-        origin: EventualTag::default(),
-        content: parts.swap_remove(seat),
-    }
-}
-
 /// A value is at C alone. A sweep has missed it, and has stored the one before at A alone when the
 /// epoch ends. What two reads return, of which the first does not hear A, and the second does.
 fn reads_beside_a_sweep(planted: Planted) -> [OpEnd; 2] {
     let mut two = two_by_sound_clocks(planted);
-    let passed = Tag {
-        sequence: two.tag.sequence + 1,
-        writer: 9,
-        ..Tag::ZERO
-    };
-    let sweep = Tag {
-        sequence: passed.sequence + 1,
-        ..two.tag
-    };
+    let (passed, sweep) = two.passed_over();
     let key = register_key();
     let store = store_of(&two.world, 2, passed, 9);
     two.world.ask(2, &key, store);

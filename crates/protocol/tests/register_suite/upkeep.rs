@@ -3,7 +3,7 @@
 //! deleted key whose trace was removed never comes back.
 
 use crate::rules::put_at;
-use crate::world::{Command, Letter, World, register_key, section_key};
+use crate::world::{Command, Letter, World, fenced, register_key, section_key};
 use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Epoch, EventualTag, KeyId, Keyspace, LockRef, NodeName, Planted, Seat, SessionId,
@@ -237,17 +237,6 @@ fn delete(world: &mut World, i: usize, tag: Tag) {
     assert_eq!(world.ask(i, &section_key(), ask), Some(Answer::Stored));
 }
 
-/// The read of a synch that is about to write under `tag`.
-fn fence(tag: Tag) -> Ask {
-    Ask::Read {
-        holder: None,
-        entering: true,
-        fence: Some(tag),
-        eventual: false,
-        values: false,
-    }
-}
-
 /// A section's value at all of three members but one, which was down; the section is over.
 fn missed(planted: Planted) -> World {
     let mut world = World::new(3, 1, 1, planted);
@@ -371,7 +360,7 @@ fn a_register_is_left_alone_for_as_long_as_its_writer_may_live() {
 /// A repair that was sent before a synch set its fence; none where it was taken.
 fn late_repair_below_a_fence(planted: Planted) -> Option<Answer> {
     let mut world = missed(planted);
-    world.ask(2, &section_key(), fence(synch(2)));
+    world.ask(2, &section_key(), fenced(synch(2)));
     world
         .ask(2, &section_key(), repair(put(1, 1), "v", 0))
         .filter(|a| *a != Answer::Stored)
@@ -540,7 +529,7 @@ fn deleted_beside_a_fence(planted: Planted) -> Option<Bytes> {
     let over = [Command::Enqueue, Command::Remove(lock_ref)];
     world.history.extend(over);
     all_apply(&mut world);
-    let answer = world.ask(2, &section_key(), fence(synch(lock_ref)));
+    let answer = world.ask(2, &section_key(), fenced(synch(lock_ref)));
     assert!(matches!(answer, Some(Answer::Cells { .. })), "{answer:?}");
     for _ in 0..3 {
         let floor = world.history.len() as u64;

@@ -36,6 +36,17 @@ pub(crate) fn register_key() -> KeyId {
     }
 }
 
+/// The read of a sweep, or of a synch, that is about to write under `tag`.
+pub(crate) fn fenced(tag: Tag) -> Ask {
+    Ask::Read {
+        holder: None,
+        entering: true,
+        fence: Some(tag),
+        eventual: false,
+        values: false,
+    }
+}
+
 /// The true time when a world begins, microseconds since 1970.
 pub(crate) const BEGINNING: u64 = 1_700_000_000_000_000;
 /// What an interval clock says that its error is at most, microseconds.
