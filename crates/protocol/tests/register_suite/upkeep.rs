@@ -287,7 +287,7 @@ fn an_eventual_value_that_two_of_three_hold_is_given_to_the_third() {
 /// G66: a section's last value has become final by the parts of three of four members; one was told
 /// so, and dropped what was below. Another one loses its disk. What the fourth member, which missed
 /// the value, holds once they have had time.
-fn final_at_a_lost_disk(planted: Planted) -> Vec<Tag> {
+fn final_at_a_lost_disk(told: usize, planted: Planted) -> Vec<Tag> {
     let (mut world, key) = (World::new(4, 1, 1, planted), section_key());
     world.storage = coded(1);
     let shape = world.place().shape();
@@ -305,9 +305,9 @@ fn final_at_a_lost_disk(planted: Planted) -> Vec<Tag> {
             assert_eq!(world.ask(*i, &key, ask), Some(Answer::Stored));
         }
     }
-    world.tell(0, &key, Ask::Settle { tag: put(1, 2) });
+    world.tell(told, &key, Ask::Settle { tag: put(1, 2) });
     world.advance(2 * world.timing.retry);
-    assert_eq!(survey(&mut world, 0, &key).tags, [put(1, 2)]);
+    assert_eq!(survey(&mut world, told, &key).tags, [put(1, 2)]);
     all_apply(&mut world);
     world.bag.clear();
     for _ in 0..4 {
@@ -325,7 +325,10 @@ fn final_at_a_lost_disk(planted: Planted) -> Vec<Tag> {
 
 #[test]
 fn what_one_member_knows_to_be_final_is_given_to_those_that_lack_it() {
-    assert_eq!(final_at_a_lost_disk(Planted::NONE), [put(1, 2)]);
+    for told in [0, 1] {
+        let tags = final_at_a_lost_disk(told, Planted::NONE);
+        assert_eq!(tags, [put(1, 2)], "member {told} knows");
+    }
 }
 
 #[test]
@@ -670,7 +673,7 @@ mod planted {
 
     #[test]
     fn what_is_final_by_count_alone_stays_at_fewer_than_a_quorum() {
-        let tags = final_at_a_lost_disk(Planted::only(Bug::FinalByCountAlone));
+        let tags = final_at_a_lost_disk(0, Planted::only(Bug::FinalByCountAlone));
         assert_eq!(tags, [put(1, 1)]);
     }
 
