@@ -166,6 +166,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::RetireeDropsLog, "ring-closing-logs"),
     (Bug::RetiredRevives, "ring-retired-member"),
     (Bug::RetiredOffers, "ring-retired-asked"),
+    (Bug::LaterNotAsked, "ring-left-behind"),
     (Bug::NamedTwice, "ring-newcomer"),
     (Bug::NameGivenAgain, "ring-lost-disk"),
     (Bug::DebtOfTheLost, "ring-lost-disk"),
@@ -211,6 +212,7 @@ const SUITES: &[(&str, &[Bug])] = &[
             Bug::WriteBelowMark,
             Bug::OneRoundBesideSource,
             Bug::CrossesBlindly,
+            Bug::UndecodableStays,
         ],
     ),
     // Of what a member does while nobody asks, of which no client hears.

@@ -368,6 +368,8 @@ planted_bugs! {
     FenceLeftBehind,
     /// V12: a key that nobody can read any more is not moved.
     UndecodableNotCarried,
+    /// V12: the write that has the tag of what moved undecodable is refused in the next store.
+    UndecodableStays,
     /// V3: a read carries a value that a sweep may have passed over, with the sweep's fence.
     PassedIsCarried,
     /// V4: a register's write takes a tag above those of the present store alone.
@@ -400,6 +402,8 @@ planted_bugs! {
     DebtOfTheLost,
     /// R5: a node that has dropped a log answers who asks for it as if it could give it.
     RetiredOffers,
+    /// R5: who is behind a location that it knows does not ask its members where the group is now.
+    LaterNotAsked,
     /// V7: the lists that are walked may be one too few.
     WalkBelowQuorum,
     /// V8: a store is deleted before what its member took of eventual puts was given on.
@@ -437,5 +441,11 @@ impl Planted {
     /// where a restarted client goes on in its section without a new generation.
     pub fn asks_no_session(self) -> bool {
         self.has(Bug::SessionNotAsked) || self.has(Bug::ResumeReusesNumbers)
+    }
+
+    /// Whether who is behind a location that it knows asks nobody for a later one (R5): so it is,
+    /// too, where the retired offer what they do not have, which asking would mend.
+    pub fn asks_nobody_later(self) -> bool {
+        self.has(Bug::LaterNotAsked) || self.has(Bug::RetiredOffers)
     }
 }

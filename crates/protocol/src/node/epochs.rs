@@ -333,18 +333,22 @@ impl Here {
     }
 
     /// Groups that have gone on without this node, as far as it knows, and whom to ask where they
-    /// are: those of logs that have ended here, and of stores that wait for their end.
+    /// are: those of logs that are not their last here, and of stores that wait for their end.
     fn lost_sight(&self, step: &Step<'_>) -> BTreeSet<(NodeName, GroupId)> {
         let rooms = self.rooms().into_iter();
-        let logs = rooms.filter_map(|room| self.log(room));
-        let ended = logs.filter(|log| log.stopped().is_some());
         let mut asks = BTreeSet::new();
-        for log in ended {
+        for log in rooms.filter_map(|room| self.log(room)) {
             let id = log.id();
             let location = self.directory.location(id.group);
-            if location.is_none_or(|at| at.epoch() <= id.epoch) {
-                asks.extend(log.view().nodes().map(|node| (node, id.group)));
-            }
+            let later = location.filter(|at| at.epoch() > id.epoch);
+            // Who told of the later one may have retired; its members may have gone on, too.
+            let later = later.filter(|_| !self.config.planted.asks_nobody_later());
+            let ask = match later {
+                Some(later) => Some(&later.group.view),
+                None => log.stopped().map(|_| log.view()),
+            };
+            let ask = ask.into_iter().flat_map(View::nodes);
+            asks.extend(ask.map(|node| (node, id.group)));
         }
         let changed = self.directory.locations().filter(|at| !at.is_beginning());
         for location in changed {

@@ -4,7 +4,7 @@ use crate::atomicity::terms;
 use crate::moving::value_of;
 use crate::world::{BOUND, Clock, World, fenced, register_key, view_of};
 use fermata_protocol::base::{Epoch, EventualTag, Planted, Seat, StoragePolicy, Tag};
-use fermata_protocol::register::{Answer, Ask, Op, OpEnd, OpId, StoreAsk, policy};
+use fermata_protocol::register::{Answer, Ask, Op, OpEnd, OpId, Place, StoreAsk, policy};
 
 /// Nodes 0 to 2 are the first epoch, 3 to 5 the second, to which the first is a source; of the
 /// first `value` is at a quorum under a tag of its own, which is a time that has not come.
@@ -15,6 +15,7 @@ struct Two {
 }
 
 const SECOND: Epoch = Epoch(2);
+const THIRD: Epoch = Epoch(3);
 /// So far ahead is the tag of the value, microseconds.
 const AHEAD: u64 = BOUND / 2;
 
@@ -44,7 +45,8 @@ fn two(planted: Planted) -> Two {
 
 /// Stores a writer's value at a seat.
 fn store_of(world: &World, seat: usize, tag: Tag, writer: u128) -> Ask {
-    let shape = world.storage.shape(3).expect("it fits");
+    let members = world.views[0].len();
+    let shape = world.storage.shape(members).expect("it fits");
     let (key, value) = (register_key(), value_of(writer));
     let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
     Ask::Store {
@@ -92,9 +94,30 @@ impl Two {
         panic!("an operation ends at its deadline");
     }
 
+    /// What a reader that moves the key ends with where these nodes are heard.
+    fn walk(&mut self, place: &Place, heard: &[usize]) -> OpEnd {
+        let key = register_key();
+        let walk = Op::Read { key, moves: true };
+        let walk = self.world.start_at(0, walk, place);
+        for _ in 0..100 {
+            self.world.reach(0, heard);
+            if let Some(end) = self.world.outcome(walk, 0) {
+                return end;
+            }
+            self.world.advance(150_000);
+        }
+        panic!("a walk ends at its deadline");
+    }
+
+    fn read(&mut self, caller: usize) -> OpEnd {
+        let (key, moves) = (register_key(), false);
+        let id = self.start(caller, Op::Read { key, moves });
+        self.end(caller, id)
+    }
+
     fn close(&mut self) {
         self.world.closed.push(Epoch::FIRST);
-        self.world.known = vec![1; 6];
+        self.world.known = vec![1; self.world.known.len()];
     }
 
     fn write(&mut self, caller: usize) -> OpEnd {
@@ -349,12 +372,11 @@ fn a_write_that_meets_a_mark_is_above_what_has_moved() {
 /// each, as many as leave no two parts of anything. What a walk ends with that hears all but the
 /// first `away` of them, of which `out` are known to be out of the cluster.
 fn walk_over_dead_writes(away: usize, out: usize, planted: Planted) -> (Two, OpEnd) {
-    let mut world = World::new(10, 3, 1, planted);
+    let mut world = World::new(15, 3, 1, planted);
     world.storage = StoragePolicy::TreasOpt(terms(1, 1));
-    world.views = vec![view_of(Epoch::FIRST, 0..5), view_of(SECOND, 5..10)];
-    world.created = vec![(0..5).collect(), (5..10).collect()];
-    let key = register_key();
-    let shape = world.storage.shape(5).expect("it fits");
+    let views = [(Epoch::FIRST, 0..5), (SECOND, 5..10), (THIRD, 10..15)];
+    world.views = views.map(|(epoch, nodes)| view_of(epoch, nodes)).into();
+    world.created = vec![(0..5).collect(), (5..10).collect(), (10..15).collect()];
     let tag = |sequence| Tag {
         sequence,
         writer: u128::from(sequence),
@@ -362,34 +384,16 @@ fn walk_over_dead_writes(away: usize, out: usize, planted: Planted) -> (Two, OpE
     };
     for seat in 0..5 {
         for sequence in [1, 2 + seat as u64] {
-            let (tag, value) = (tag(sequence), value_of(sequence.into()));
-            let mut parts = policy::encode(world.storage, shape, &key, tag, Some(&value));
-            let content = parts.swap_remove(seat);
-            let origin = EventualTag::default();
-            world.ask(
-                seat,
-                &key,
-                Ask::Store {
-                    tag,
-                    origin,
-                    content,
-                },
-            );
+            let store = store_of(&world, seat, tag(sequence), sequence.into());
+            world.ask(seat, &register_key(), store);
         }
         world.seal_in(Epoch::FIRST, seat, SECOND);
     }
     let mut place = world.place_in(SECOND, 0);
     place.sources[0].out = (0..out).map(|seat| Seat(seat as u8)).collect();
-    let walk = world.start_at(0, Op::Read { key, moves: true }, &place);
-    let heard: Vec<usize> = (away..10).collect();
-    for _ in 0..100 {
-        world.reach(0, &heard);
-        if let Some(end) = world.outcome(walk, 0) {
-            return (Two { world, tag: tag(6) }, end);
-        }
-        world.advance(150_000);
-    }
-    panic!("a walk ends at its deadline");
+    let mut two = Two { world, tag: tag(6) };
+    let end = two.walk(&place, &(away..10).collect::<Vec<_>>());
+    (two, end)
 }
 
 /// V12: it moves as what it is, once nobody else is to be heard; a write ends that.
@@ -401,20 +405,65 @@ fn what_nobody_can_read_moves_and_goes_on_with_a_write() {
             matches!(end, OpEnd::Value { value: None, tag } if tag.sequence == 6),
             "{end:?}"
         );
-        two.world.closed.push(Epoch::FIRST);
-        two.world.known = vec![1; 10];
-        let key = register_key();
-        let read = Op::Read { key, moves: false };
-        let id = two.start(1, read.clone());
-        assert_eq!(two.end(1, id), OpEnd::Undecodable);
+        two.close();
+        assert_eq!(two.read(1), OpEnd::Undecodable);
         let written = two.write(1);
         assert!(matches!(written, OpEnd::Stored { .. }), "{written:?}");
-        let id = two.start(2, read);
-        let end = two.end(2, id);
+        let end = two.read(2);
         assert!(
             matches!(&end, OpEnd::Value { value: Some(found), .. } if *found == value_of(9)),
             "{end:?}"
         );
+    }
+}
+
+/// What a read gives after a write has gone on in the next store, under the tag that had moved.
+fn write_over_what_has_moved(planted: Planted) -> OpEnd {
+    let (mut two, _) = walk_over_dead_writes(0, 0, planted);
+    two.close();
+    for seat in 0..5 {
+        let store = store_of(&two.world, seat, two.tag, two.tag.writer);
+        two.world.ask_in(SECOND, 5 + seat, &register_key(), store);
+    }
+    two.read(1)
+}
+
+/// V12: its parts replace what says that there are too few.
+#[test]
+fn a_write_goes_on_under_the_tag_that_nobody_could_read() {
+    let end = write_over_what_has_moved(Planted::NONE);
+    assert!(
+        matches!(&end, OpEnd::Value { value: Some(found), .. } if *found == value_of(6)),
+        "{end:?}"
+    );
+}
+
+/// V12: members change again before the first source is closed, and after it.
+#[test]
+fn what_nobody_can_read_moves_again() {
+    for closed in 0..2 {
+        let (mut two, _) = walk_over_dead_writes(0, 0, Planted::NONE);
+        if closed == 1 {
+            two.close();
+        }
+        for seat in 5..10 {
+            two.world.seal_in(SECOND, seat, THIRD);
+        }
+        let place = two.world.place_in(THIRD, closed);
+        let end = two.walk(&place, &(0..15).collect::<Vec<_>>());
+        assert!(
+            matches!(end, OpEnd::Value { value: None, tag } if tag == two.tag),
+            "{end:?}"
+        );
+        let read = Op::Read {
+            key: register_key(),
+            moves: false,
+        };
+        two.world.closed = vec![Epoch::FIRST, SECOND];
+        two.world.known = vec![2; 15];
+        let place = two.world.place_in(THIRD, 2);
+        let id = two.world.start_at(1, read, &place);
+        assert_eq!(two.end(1, id), OpEnd::Undecodable);
     }
 }
 
@@ -432,6 +481,12 @@ mod planted {
     fn what_nobody_can_read_does_not_move() {
         let planted = Planted::only(Bug::UndecodableNotCarried);
         assert_eq!(walk_over_dead_writes(0, 0, planted).1, OpEnd::Undecodable);
+    }
+
+    #[test]
+    fn a_write_does_not_go_on_over_what_has_moved() {
+        let end = write_over_what_has_moved(Planted::only(Bug::UndecodableStays));
+        assert_eq!(end, OpEnd::Undecodable);
     }
 
     #[test]

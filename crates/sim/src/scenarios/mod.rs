@@ -7,6 +7,7 @@
 //! it is made for, a checker fires (`crate::planted`).
 
 mod acknowledgements;
+mod away;
 mod bounds;
 mod callers;
 mod clocks;
@@ -824,12 +825,17 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "ring-retired-member",
         about: "a member that has dropped a log does not take part in it again",
-        play: ring::retired_member,
+        play: away::retired_member,
     },
     Scenario {
         name: "ring-retired-asked",
         about: "a member that was away hears former members first, who have nothing to give",
-        play: ring::retired_asked,
+        play: away::retired_asked,
+    },
+    Scenario {
+        name: "ring-left-behind",
+        about: "a member that was away hears of a change after which the group has gone on",
+        play: away::left_behind,
     },
     Scenario {
         name: "ring-newcomer",
@@ -854,22 +860,22 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "ring-all-strangers",
         about: "who slept while all that it knows were replaced and left",
-        play: ring::all_strangers,
+        play: away::all_strangers,
     },
     Scenario {
         name: "ring-out-of-sight",
         about: "a node without a seat that slept while all members were replaced and left",
-        play: ring::out_of_sight,
+        play: away::out_of_sight,
     },
     Scenario {
         name: "ring-late-founder",
         about: "a node of the file starts after another one of it has left",
-        play: ring::late_founder,
+        play: away::late_founder,
     },
     Scenario {
         name: "ring-dismissed",
         about: "a node without a seat is taken out of the cluster",
-        play: ring::dismissed,
+        play: away::dismissed,
     },
     Scenario {
         name: "ring-few-lists",
