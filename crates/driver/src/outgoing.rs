@@ -143,7 +143,7 @@ pub fn frames(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_protocol::base::{Cluster, ClusterId, Incarnation, LockRef, NodeName};
+    use fermata_protocol::base::{Cluster, ClusterId, Incarnation, LockRef, NodeName, Timing};
     use fermata_protocol::message::Hello;
     use fermata_protocol::registry::Registry;
 
@@ -164,7 +164,7 @@ mod tests {
     fn hello(names: usize) -> Message {
         Message::Hello(Hello {
             cluster: ClusterId(7),
-            registry: Registry::beginning(&sites(names)),
+            registry: Registry::beginning(&sites(names), &Timing::default()),
             complete: false,
             answer: false,
         })

@@ -109,6 +109,8 @@ impl Command {
                 GroupCommand::ChangeKeyspace { .. }
                 | GroupCommand::DeleteKeyspace(_)
                 | GroupCommand::Dismiss { .. }
+                | GroupCommand::Settle { .. }
+                | GroupCommand::Settled(_)
                 | GroupCommand::Moved { .. }
                 | GroupCommand::Harvested { .. },
             ) => 0,
@@ -330,6 +332,13 @@ pub enum GroupCommand {
         /// Its disk is lost with all that was there alone: nobody waits for that any more.
         lost: bool,
     },
+    /// Another read lease, microseconds: see [`Settings`](crate::settings::Settings).
+    Settle {
+        /// From now on, once every node knows.
+        lease: Micros,
+    },
+    /// Every node knows of this many changes of the lease, durably.
+    Settled(u64),
 }
 
 #[cfg(test)]

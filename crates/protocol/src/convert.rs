@@ -1,38 +1,65 @@
-//! A data directory of the version before this one becomes one of this version, in one batch.
+//! A data directory of an earlier version becomes one of this version, in one batch.
 //!
-//! **Problem.** The version before had no meta-group: the log of the first group kept the keyspace
-//! catalogue beside the group's own state, and each node a table of incarnations alone.
+//! **Problem.** Version 7 had no meta-group: the log of the first group kept the keyspace catalogue
+//! beside the group's own state, and each node a table of incarnations alone. The registry of
+//! version 8 had no settings: each node had its file's.
 //!
 //! **Idea.** What that log orders *is* the catalogue, and nobody ever changed the members of a
 //! group. So it becomes the meta-group's, with all its votes and promises, and the first group gets
 //! a log of its own that begins as that of a new cluster does. No two nodes have to agree on
 //! anything for that: each renames what it has, and a log that has a new name has no history. All
-//! else stays as it is: a number of 16 bits is encoded as one of 32.
+//! else stays as it is: a number of 16 bits is encoded as one of 32. The settings are those of the
+//! node's own file, which operators were told to have alike.
 //!
 //! Nodes of two versions do not talk. While some are converted and some are not, each majority is
 //! of one version, as around a restart.
 
 use crate::base::{
-    Cluster, Config, Directory, GroupId, Incarnation, Location, LogId, NodeName, Scope, View,
+    Config, Directory, GroupId, Incarnation, Location, LogId, NodeName, Scope, View,
 };
 use crate::catalogue::Catalogue;
 use crate::group::GroupState;
 use crate::io::{Effects, Memory, Write};
 use crate::paxos::{self, Log};
-use crate::registry::Registry;
+use crate::registry::{Registered, Registry};
 use crate::sessions::Sessions;
+use crate::settings::Settings;
 use crate::wire::{self, record};
 use alloc::borrow::ToOwned as _;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
-/// The version that [`directory`] converts, to [`wire::VERSION`].
-pub const FROM: u16 = 7;
+/// The versions that [`directory`] converts, to [`wire::VERSION`].
+pub const FROM: RangeInclusive<u16> = 7..=8;
 
-/// A group's state in that version.
+/// A registry in version 8.
+#[derive(Deserialize)]
+struct OldRegistry(
+    u64,
+    u64,
+    NodeName,
+    NodeName,
+    Vec<String>,
+    BTreeMap<NodeName, Registered>,
+);
+
+/// A group's state in version 8.
+#[derive(Deserialize)]
+struct NearGroupState(
+    u64,
+    Location,
+    u8,
+    Option<View>,
+    Option<(OldRegistry, Catalogue)>,
+    Sessions,
+);
+
+/// A group's state in version 7.
 #[derive(Serialize, Deserialize)]
 struct OldGroupState {
     commands: u64,
@@ -43,13 +70,52 @@ struct OldGroupState {
     sessions: Sessions,
 }
 
-/// The writes that make this version's directory of one of version [`FROM`], all in one batch.
+/// The writes that make this version's directory of one of a version in [`FROM`], all in one batch.
 ///
 /// # Errors
 /// One sentence for the operator; nothing is to be written then.
-pub fn directory(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
+pub fn directory(version: u16, config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
+    match version {
+        7 => from_7(config, memory),
+        _ => from_8(config, memory),
+    }
+}
+
+fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     let mut fx = Effects::new();
-    let Some(registry) = registry(&config.cluster, memory, &mut fx)? else {
+    let settings = Settings::beginning(&config.timing);
+    let registry = memory.get(&record::node("registry")).map_err(damaged)?;
+    if let Some(registry) = registry {
+        let now = wire::decode::<OldRegistry>(&registry).map_err(damaged)?;
+        fx.put(record::node("registry"), wire::encode(&now.with(settings)));
+    }
+    let state = |old: &Bytes| {
+        let NearGroupState(commands, location, least, next, meta, sessions) =
+            wire::decode(old).ok()?;
+        let meta = meta.map(|(registry, catalogue)| (registry.with(settings), catalogue));
+        Some(wire::encode(&(
+            commands, location, least, next, meta, sessions,
+        )))
+    };
+    let logs = record::logs(memory).into_iter();
+    for id in logs.filter(|id| (id.group, id.scope) == (GroupId::META, Scope::Group)) {
+        let moved = paxos::rename(id, (id, None), memory, state, &mut fx);
+        moved.map_err(|why| format!("the log of the meta-group: {why}"))?;
+    }
+    Ok(fx.writes)
+}
+
+impl OldRegistry {
+    /// As this version encodes it.
+    fn with(self, settings: Settings) -> impl Serialize {
+        let OldRegistry(version, file, first, next, sites, nodes) = self;
+        (version, file, first, next, sites, nodes, settings)
+    }
+}
+
+fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
+    let mut fx = Effects::new();
+    let Some(registry) = registry(config, memory, &mut fx)? else {
         // It has never taken part.
         return Ok(fx.writes);
     };
@@ -87,7 +153,7 @@ pub fn directory(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, Str
             Some(wire::encode(&new.after(history, old.catalogue)))
         };
         let view = if first { &meta.view } else { &group.view };
-        let moved = paxos::rename(id, (to, view), memory, state, &mut fx);
+        let moved = paxos::rename(id, (to, Some(view)), memory, state, &mut fx);
         moved.map_err(|why| format!("the log of group {:x}: {why}", id.group.0))?;
         if first {
             let start = GroupState::start(group, known.least(), &registry);
@@ -100,7 +166,7 @@ pub fn directory(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, Str
 
 /// The registry, once all nodes of the cluster file have met; none before.
 fn registry(
-    file: &Cluster,
+    config: &Config,
     memory: &dyn Memory,
     fx: &mut Effects,
 ) -> Result<Option<Registry>, String> {
@@ -109,7 +175,8 @@ fn registry(
         return Ok(None);
     };
     let old: Vec<(NodeName, Incarnation)> = wire::decode(&old).map_err(damaged)?;
-    let mut registry = Registry::beginning(file);
+    let file = &config.cluster;
+    let mut registry = Registry::beginning(file, &config.timing);
     for (name, incarnation) in old {
         if let Some(node) = file.nodes.iter().find(|node| node.name == name) {
             registry.meet(node, incarnation);

@@ -56,6 +56,7 @@ pub mod request;
 pub mod ring;
 pub mod segment;
 pub mod sessions;
+pub mod settings;
 pub mod wire;
 
 pub use io::{CallId, Effects, Env, Input, Memory, Output, Void, When, Write};

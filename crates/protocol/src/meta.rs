@@ -68,6 +68,11 @@ impl Meta {
                 };
                 done(self.registry.dismiss(*name, standing))
             }
+            GroupCommand::Settle { lease } => done(self.registry.settle(*lease, planted)),
+            GroupCommand::Settled(version) => {
+                self.registry.settled(*version);
+                Outcome::Done
+            }
             GroupCommand::CreateKeyspace(keyspace) => self.create(keyspace, sizes, planted),
             GroupCommand::ChangeKeyspace {
                 id,

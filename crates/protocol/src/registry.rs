@@ -11,8 +11,11 @@
 //! **Departure.** Harmony's processes have addresses alone (§4.1), and one that comes back is the
 //! one that was there. Here who comes back with nothing is somebody else.
 
-use crate::base::{Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId};
+use crate::base::{
+    Bug, Cluster, Incarnation, Micros, NodeId, NodeInfo, NodeName, Planted, SiteId, Timing,
+};
 use crate::request::{Code, Refusal};
+use crate::settings::Settings;
 use crate::wire;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -68,7 +71,7 @@ pub struct Registered {
 pub struct Registry {
     /// 0 while the nodes of the cluster file have yet to meet.
     version: u64,
-    /// A digest of the cluster file, which the first nodes have alike.
+    /// A digest of the cluster file and of the settings, which the first nodes have alike.
     file: u64,
     /// Names below are those of the cluster file.
     first: NodeName,
@@ -76,20 +79,23 @@ pub struct Registry {
     next: NodeName,
     sites: Vec<String>,
     nodes: BTreeMap<NodeName, Registered>,
+    settings: Settings,
 }
 
 impl Registry {
     /// Nobody has met anybody yet.
-    pub fn beginning(file: &Cluster) -> Registry {
+    pub fn beginning(file: &Cluster, timing: &Timing) -> Registry {
+        let settings = Settings::beginning(timing);
         let names = file.nodes.iter().map(|node| node.name.0);
         let next = NodeName(names.max().unwrap_or(0).saturating_add(1));
         Registry {
             version: 0,
-            file: fermata_codec::checksum(0, &wire::encode(file)),
+            file: fermata_codec::checksum(0, &wire::encode(&(file, settings))),
             first: next,
             next,
             sites: file.sites.clone(),
             nodes: BTreeMap::new(),
+            settings,
         }
     }
 
@@ -159,7 +165,28 @@ impl Registry {
         name < self.first
     }
 
-    /// Whether both began with the same cluster file.
+    /// What all nodes count alike.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The cluster is to have another lease.
+    ///
+    /// # Errors
+    /// Refused, with the reason; nothing was changed.
+    pub(crate) fn settle(&mut self, lease: Micros, planted: Planted) -> Result<(), Refusal> {
+        let before = self.settings;
+        self.settings.settle(lease, planted).map_err(refusal)?;
+        self.version += u64::from(self.settings != before);
+        Ok(())
+    }
+
+    /// Every node knows of this many changes of the lease.
+    pub(crate) fn settled(&mut self, version: u64) {
+        self.version += u64::from(self.settings.settled(version));
+    }
+
+    /// Whether both began with the same cluster file, and the same settings.
     pub(crate) fn has_file_of(&self, other: &Registry) -> bool {
         self.file == other.file
     }
@@ -300,7 +327,7 @@ mod tests {
 
     fn founded() -> Registry {
         let file = file();
-        let mut registry = Registry::beginning(&file);
+        let mut registry = Registry::beginning(&file, &Timing::default());
         for node in &file.nodes {
             registry.meet(node, Incarnation(node.name.0.into()));
         }

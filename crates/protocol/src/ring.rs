@@ -61,4 +61,12 @@ pub enum Message {
         /// The group.
         group: GroupId,
     },
+    /// To the members of the meta-group: the sender knows of this many changes of the settings,
+    /// durably.
+    Knows {
+        /// The number.
+        version: u64,
+        /// The meta-group's epoch, as far as the sender knows: it may have other members by now.
+        epoch: Epoch,
+    },
 }

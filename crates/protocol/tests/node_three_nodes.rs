@@ -708,12 +708,22 @@ fn a_caller_that_is_gone_leaves_the_queue_if_it_only_waits_and_does_not_come_bac
     }
 }
 
-/// Labels and sites are in the first state of the meta-group, which all of its members must have
-/// alike.
+/// Labels, sites and the lease are in the first state of the meta-group, which all of its members
+/// must have alike.
 #[test]
-fn first_nodes_with_different_cluster_files_do_not_start() {
+fn first_nodes_with_different_files_do_not_start() {
     let mut other = config(1, 3, BITS);
     other.cluster.nodes[2].label = "another".into();
+    halts_at_the_first_hello(other);
+    let mut other = config(1, 3, BITS);
+    other.timing.lease += 1;
+    halts_at_the_first_hello(other);
+    let mut other = config(1, 3, BITS);
+    other.timing.request += 1;
+    halts_at_the_first_hello(other);
+}
+
+fn halts_at_the_first_hello(other: Config) {
     let (mut a, ram) = fresh(config(0, 3, BITS));
     let mut fx = Effects::new();
     a.step(at(0), Input::Tick, &ram, &mut fx);

@@ -611,7 +611,7 @@ impl TimingConfig {
                 Some(0) => 0,
                 some => micros(some, default.usage, "usage")?,
             },
-            drift_ppm: default.drift_ppm,
+            ..default
         };
         if timing.lease < 2 * timing.beat {
             return Err("timing.lease_ms is below twice beat_ms: no lease could be kept".into());

@@ -190,7 +190,12 @@ impl DriverThread {
             clock,
             pulse,
         } = parts;
+        let file = config.timing.clone();
         let driver = Driver::recover(config, id, store, clock.now(), seed)?;
+        let settings = driver.node().here().registry().settings();
+        if let Some(overruled) = settings.check(&file)? {
+            tracing::warn!("{overruled}");
+        }
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
         let (back, reserve) = (mailbox.clone(), ballast.clone());
         let flusher = Worker::start("flush", move |flush: Flush| {

@@ -81,7 +81,7 @@ pub(crate) fn open(dir: &Path, config: &Config, given: Option<Medium>) -> Result
             let mut stored: Identity = wire::decode(&record)
                 .map_err(|_| format!("the identity in {} is unreadable", place.display()))?;
             check(dir, &stored, cluster, name)?;
-            if stored.version == convert::FROM {
+            if convert::FROM.contains(&stored.version) {
                 stored = converted(dir, &mut store, config, stored)?;
             }
             let before = |file: &Identity| Identity {
@@ -92,7 +92,7 @@ pub(crate) fn open(dir: &Path, config: &Config, given: Option<Medium>) -> Result
                 // The first start was interrupted between record and file.
                 None => write(dir, &stored)?,
                 // Or a conversion was.
-                Some(file) if file.version == convert::FROM && before(&file) == stored => {
+                Some(file) if convert::FROM.contains(&file.version) && before(&file) == stored => {
                     write(dir, &stored)?;
                 }
                 Some(file) if file != stored => {
@@ -141,10 +141,10 @@ fn converted(
     before: Identity,
 ) -> Result<Identity, String> {
     let place = dir.display();
-    let (from, to) = (convert::FROM, wire::VERSION);
+    let (from, to) = (before.version, wire::VERSION);
     let refused =
         |why| format!("{place} is of version {from}, and cannot be converted to {to}: {why}");
-    let writes = convert::directory(config, &Recall(store)).map_err(refused)?;
+    let writes = convert::directory(from, config, &Recall(store)).map_err(refused)?;
     let identity = Identity {
         version: to,
         ..before
@@ -229,7 +229,7 @@ fn write(dir: &Path, identity: &Identity) -> Result<(), String> {
 
 fn check(dir: &Path, found: &Identity, cluster: ClusterId, name: NodeName) -> Result<(), String> {
     let dir = dir.display();
-    if ![convert::FROM, wire::VERSION].contains(&found.version) {
+    if !convert::FROM.contains(&found.version) && found.version != wire::VERSION {
         let (theirs, ours) = (found.version, wire::VERSION);
         return Err(format!(
             "{dir} has format version {theirs}, this build knows {ours}"

@@ -7,8 +7,8 @@
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
 use crate::checkers::{
-    agreement, begin, data_store, driver, durability, eventual, gone, leases, names, places, stuck,
-    tags,
+    agreement, begin, data_store, driver, durability, eventual, gone, leases, names, places,
+    read_lease, stuck, tags,
 };
 use crate::client::Client;
 use crate::disk::Flushed;
@@ -37,6 +37,7 @@ pub struct Monitor {
     durability: durability::Durability,
     leases: leases::Leases,
     names: names::Names,
+    read_lease: read_lease::ReadLease,
     /// Coded reads.
     stuck: stuck::Stuck,
     /// Operations of the history seen so far.
@@ -63,6 +64,7 @@ impl Monitor {
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
             names: names::Names::default(),
+            read_lease: read_lease::ReadLease::default(),
             stuck: stuck::Stuck::default(),
             ops: 0,
             sections: 0,
@@ -137,6 +139,7 @@ impl Monitor {
         self.data_store
             .after_step(&heads, &moved, machine, world, found);
         if self.clocks_trusted {
+            self.read_lease.after_step((now, name), machines, found);
             self.leases.after_step(now, machine, &moved, clients, found);
         }
     }

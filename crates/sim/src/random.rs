@@ -71,7 +71,7 @@ pub fn timing() -> Timing {
         request: 6_000_000,
         upkeep: 15_000_000,
         usage: 10_000_000,
-        drift_ppm: 1_000,
+        ..Timing::default()
     }
 }
 

@@ -82,8 +82,13 @@ impl Cluster {
 pub struct Timing {
     /// A node pair exchanges a beat this often.
     pub beat: Micros,
-    /// How long an acceptor's read lease binds it.
+    /// How long a primary relies on a read lease. It is the cluster's
+    /// ([`Settings`](crate::settings::Settings)): what is here begins it, or is overruled.
     pub lease: Micros,
+    /// By how much longer an acceptor's read lease binds it: 0 but while the cluster changes that.
+    pub lease_more: Micros,
+    /// A primary relies on what was sent since then, on its boot-time clock: the lease has grown.
+    pub lease_since: Micros,
     /// A follower that hears nothing of its primary this long after the lease tries to lead; seats
     /// add `stagger` each so that they rarely collide.
     pub election: Micros,
@@ -108,6 +113,8 @@ impl Default for Timing {
         Timing {
             beat: 100_000,
             lease: 900_000,
+            lease_more: 0,
+            lease_since: 0,
             election: 500_000,
             stagger: 300_000,
             retry: 700_000,
@@ -124,6 +131,11 @@ impl Timing {
     pub fn lengthened(&self, d: Micros) -> Micros {
         let drift = d.saturating_mul(self.drift_ppm) / 1_000_000;
         d.saturating_add(drift).saturating_add(1)
+    }
+
+    /// How long an acceptor's read lease binds it, by its own clock.
+    pub fn lease_bound(&self) -> Micros {
+        self.lengthened(self.lease.saturating_add(self.lease_more))
     }
 
     /// A duration shortened by the drift bound: what a holder relies on.

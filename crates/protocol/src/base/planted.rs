@@ -424,6 +424,16 @@ planted_bugs! {
     BuriedBesideSource,
     /// G55: a beat that a hand-over has overtaken binds an acceptor again.
     LateBeatBinds,
+    /// R9: another lease is relied on before every node knows of it.
+    SettledAtOnce,
+    /// R9: a node that starts again counts its file's lease, and not the cluster's.
+    LeaseOfTheFile,
+    /// R9: a lease that has grown is relied on where it was granted before.
+    OldGrantsCount,
+    /// R9: who is told by a node that knows former members of the meta-group does not say who is.
+    FormerMetaTold,
+    /// R9: a node says that it knows of a change before that is durable.
+    KnownBeforeFlush,
     /// G59: the id of a keyspace that was deleted is given again.
     KeyspaceIdReused,
     /// G59: a replica takes what comes for a keyspace that it knows to be deleted.

@@ -388,6 +388,7 @@ impl Here {
         for (node, group) in self.lost_sight(step) {
             step.fx.send(node, Message::Where { group });
         }
+        self.follow_settings(step);
         let rooms = self.segments.iter();
         let begun = rooms.filter(|(_, room)| room.primary.is_some());
         let begun: Vec<SegmentId> = begun.map(|(segment, _)| *segment).collect();
@@ -563,6 +564,9 @@ impl Node {
                     seat,
                 };
                 self.on_moved(group, done, step);
+            }
+            Message::Knows { version, epoch } => {
+                self.here.on_knows(from, version, epoch, step);
             }
             Message::Where { group } => {
                 if let Some(location) = self.here.directory.location(group) {

@@ -131,6 +131,8 @@ pub struct Here {
     pub(super) news: BTreeSet<SegmentId>,
     /// When it next asks whether closing logs may go.
     pub(super) next_follow_up: Micros,
+    /// While the settings change: how many changes each node has said that it knows of.
+    pub(super) told_settings: BTreeMap<NodeName, u64>,
     pub(super) registry: Registry,
     /// The registry names every node, durably.
     pub(super) complete: bool,
@@ -169,7 +171,7 @@ fn kept<T: DeserializeOwned>(memory: &dyn Memory, name: &str) -> Result<Option<T
 
 impl Here {
     pub(super) fn recover(
-        config: Config,
+        mut config: Config,
         id: NodeId,
         memory: &dyn Memory,
         now: Now,
@@ -179,7 +181,11 @@ impl Here {
         let complete = saved.is_some();
         let started = memory.get(&record::node("started"));
         let started = started.map_err(|_| damaged("start"))?.is_some();
-        let mut registry = saved.unwrap_or_else(|| Registry::beginning(&config.cluster));
+        let mut registry =
+            saved.unwrap_or_else(|| Registry::beginning(&config.cluster, &config.timing));
+        if !config.planted.has(Bug::LeaseOfTheFile) {
+            registry.settings().rule(&mut config, now.monotonic);
+        }
         let mut file = config.cluster.nodes.iter();
         if let Some(node) = file.find(|node| node.name == id.name) {
             registry.meet(node, id.incarnation);
@@ -220,6 +226,7 @@ impl Here {
             location_changed: true,
             news: BTreeSet::new(),
             next_follow_up: 0,
+            told_settings: BTreeMap::new(),
             registry,
             complete,
             ready: BTreeSet::new(),
@@ -822,7 +829,7 @@ impl Node {
         let newer = meta.registry().version() > self.here.registry.version();
         let registry = newer.then(|| meta.registry().clone());
         if let Some(registry) = &registry {
-            self.here.learn_registry(registry, step.fx);
+            self.here.learn_registry(registry, step.now, step.fx);
         }
         let told = catalogue.is_some();
         if let Some(catalogue) = catalogue {

@@ -16,10 +16,12 @@
 //! seat.
 
 use super::{Here, Node, Step};
-use crate::base::{Bug, NodeId, NodeInfo, NodeName};
+use crate::base::{Bug, Epoch, GroupId, NodeId, NodeInfo, NodeName, Now};
+use crate::command::{Body, GroupCommand};
 use crate::io::Effects;
 use crate::message::{Hello, Message};
 use crate::registry::{Registry, Standing};
+use crate::ring;
 use crate::wire::{self, record};
 use alloc::format;
 use alloc::string::String;
@@ -45,7 +47,7 @@ impl Node {
         if let Some(why) = self.here.why_disowned(&hello.registry).filter(|_| !rejoins) {
             // What it was told is what keeps it from starting again.
             if self.here.started {
-                self.here.learn_registry(&hello.registry, step.fx);
+                self.here.learn_registry(&hello.registry, step.now, step.fx);
             }
             step.fx.halt = Some(why);
             return;
@@ -58,8 +60,8 @@ impl Node {
             if !self.here.registry.has_file_of(theirs) {
                 let label = self.here.directory.label(from.name);
                 step.fx.halt = Some(format!(
-                    "the cluster file of this node is not that of {label}: give all nodes of a new \
-                     cluster the same file, and start them again"
+                    "the cluster file of this node, or its timing, is not that of {label}: give \
+                     all nodes of a new cluster the same, and start them again"
                 ));
                 return;
             }
@@ -76,7 +78,7 @@ impl Node {
         // Whoever says it: there is one registry of each version. All whom this node knows may be
         // gone, and whom they have been followed by it does not know yet.
         if self.here.started {
-            self.here.learn_registry(theirs, step.fx);
+            self.here.learn_registry(theirs, step.now, step.fx);
         }
         if !self.here.knows(from) {
             return self.ignore("unknown incarnation");
@@ -194,11 +196,12 @@ impl Here {
     }
 
     /// Takes a newer registry over.
-    pub(super) fn learn_registry(&mut self, registry: &Registry, fx: &mut Effects) {
+    pub(super) fn learn_registry(&mut self, registry: &Registry, now: Now, fx: &mut Effects) {
         if registry.version() <= self.registry.version() {
             return;
         }
         self.registry = registry.clone();
+        registry.settings().rule(&mut self.config, now.monotonic);
         self.put_registry(fx);
         self.name_nodes();
         self.renew_sources();
@@ -222,6 +225,51 @@ impl Here {
     pub(super) fn share_registry(&self, peer: NodeName, version: u64, fx: &mut Effects) {
         if version < self.registry.version() {
             fx.send(peer, Message::Registry(self.registry.clone()));
+        }
+    }
+
+    /// Says what this node knows of the settings, as long as they change: to the members of the
+    /// meta-group, of whom the leader has it decided when all nodes have said so.
+    pub(super) fn follow_settings(&mut self, step: &mut Step<'_>) {
+        let settings = *self.registry.settings();
+        if settings.before.is_none() {
+            self.told_settings.clear();
+            return;
+        }
+        let Some(meta) = self.directory.location(GroupId::META) else {
+            return;
+        };
+        for node in meta.group.view.nodes() {
+            let (version, epoch) = (settings.version, meta.epoch());
+            let known = Message::Ring(ring::Message::Knows { version, epoch });
+            // A node that forgets the change must not be counted on.
+            match self.config.planted.has(Bug::KnownBeforeFlush) {
+                true => step.fx.send(node, known),
+                false => step.fx.promise(node, known),
+            }
+        }
+        let known = |name| self.told_settings.get(&name) >= Some(&settings.version);
+        let all = self.registry.present().all(|(name, _)| known(name));
+        let leads = self.groups.get(&GroupId::META);
+        if all && leads.is_some_and(|room| room.log.is_primary()) {
+            let settled = GroupCommand::Settled(settings.version);
+            self.propose_own(GroupId::META, Body::Group(settled), step);
+        }
+    }
+
+    pub(super) fn on_knows(
+        &mut self,
+        from: NodeName,
+        version: u64,
+        epoch: Epoch,
+        step: &mut Step<'_>,
+    ) {
+        let known = self.told_settings.entry(from).or_default();
+        *known = version.max(*known);
+        let meta = self.directory.location(GroupId::META);
+        let silent = self.config.planted.has(Bug::FormerMetaTold);
+        if let Some(later) = meta.filter(|meta| meta.epoch() > epoch && !silent) {
+            self.tell_location(from, later, step);
         }
     }
 

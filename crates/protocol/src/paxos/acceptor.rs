@@ -51,7 +51,7 @@ impl Log {
         if self.planted.has(Bug::LeaseForgottenAtRestart) {
             return self.boot;
         }
-        self.boot + timing.lengthened(timing.lease)
+        self.boot + timing.lease_bound()
     }
 
     pub(super) fn on_prepare(
@@ -211,8 +211,8 @@ impl Log {
             self.step_down(env);
         }
         let lease = match env.planted.has(Bug::AcceptorIgnoresDrift) {
-            true => env.timing.lease,
-            false => env.timing.lengthened(env.timing.lease),
+            true => env.timing.lease + env.timing.lease_more,
+            false => env.timing.lease_bound(),
         };
         let until = env.now.monotonic + lease;
         self.grant = Some(GivenLease {

@@ -520,7 +520,7 @@ impl Log {
     /// lease as if it had started again.
     pub fn is_behind(&self, seat: Seat, now: Now, timing: &Timing) -> bool {
         let new = self.id.epoch > Epoch::FIRST;
-        let bound = timing.lengthened(timing.lease) * Micros::from(new);
+        let bound = timing.lease_bound() * Micros::from(new);
         let voted = self.voted.get(&seat);
         let free = voted.is_some_and(|since| since + bound <= now.monotonic);
         self.loans.has(seat) || self.lagging.contains(&seat) || !free

@@ -233,14 +233,14 @@ impl Disk {
     }
 }
 
-/// Puts all records of a log of this node under another name, with other members and the states
-/// rewritten; one that cannot be rewritten is as corrupt.
+/// Puts all records of a log of this node under another name, which may be its own, with other
+/// members, if any are given, and the states rewritten; one that cannot be rewritten is as corrupt.
 ///
 /// # Errors
 /// What is wrong with the log's records.
 pub(crate) fn rename(
     from: LogId,
-    (to, view): (LogId, &View),
+    (to, view): (LogId, Option<&View>),
     memory: &dyn Memory,
     state: impl Fn(&Bytes) -> Option<Bytes>,
     fx: &mut Effects,
@@ -275,7 +275,7 @@ pub(crate) fn rename(
     put_created(
         to,
         &CreatedRecord {
-            view: view.clone(),
+            view: view.cloned().unwrap_or(created.view),
             first: created.first,
             start,
         },

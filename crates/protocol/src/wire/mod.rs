@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of records and frames. Nodes of different versions do not talk, and a directory of
 /// another version is refused at start.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

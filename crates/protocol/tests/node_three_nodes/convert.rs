@@ -1,11 +1,13 @@
-//! A directory of the version before.
+//! A directory of an earlier version.
 
 use super::*;
-use fermata_protocol::base::{Ballot, Incarnation, Location, Seat, Slot, Timestamp};
+use fermata_protocol::base::{Ballot, Directory, Incarnation, Location, Seat, Slot, Timestamp};
 use fermata_protocol::convert as conversion;
 use fermata_protocol::paxos::Stop;
-use fermata_protocol::registry::Registry;
+use fermata_protocol::registry::{Registered, Registry};
 use fermata_protocol::sessions::Sessions;
+use fermata_protocol::settings::Settings;
+use std::collections::BTreeMap;
 
 /// The group that kept the catalogue.
 const FIRST: GroupId = GroupId(1);
@@ -27,22 +29,80 @@ fn state_before(config: &Config, state: &Bytes) -> Bytes {
     wire::encode(&(commands, location, least, next, catalogue, sessions))
 }
 
-/// A record of a log of the meta-group, as it was.
-fn record_before(config: &Config, kind: u8, value: &Bytes) -> Bytes {
+/// A record of a log of the meta-group, with its state as it was.
+fn record_before(kind: u8, value: &Bytes, view: &View, before: impl Fn(&Bytes) -> Bytes) -> Bytes {
     match kind {
         0 => {
             let (_, first, start): (View, Seat, Bytes) = wire::decode(value).expect("created");
-            let view = &config.cluster.groups[0].view;
-            wire::encode(&(view, first, state_before(config, &start)))
+            wire::encode(&(view, first, before(&start)))
         }
         3 => {
             type Snapshot = (Slot, Ballot, Option<Stop>, Timestamp, Bytes);
             let now: Snapshot = wire::decode(value).expect("a snapshot");
             let (slot, begin, stopped, upper, state) = now;
-            wire::encode(&(slot, begin, stopped, upper, state_before(config, &state)))
+            wire::encode(&(slot, begin, stopped, upper, before(&state)))
         }
         _ => value.clone(),
     }
+}
+
+type OldRegistry = (
+    u64,
+    u64,
+    NodeName,
+    NodeName,
+    Vec<String>,
+    BTreeMap<NodeName, Registered>,
+);
+
+/// A registry as version 8 had it.
+fn registry_8(registry: &Registry) -> OldRegistry {
+    type Now = (
+        u64,
+        u64,
+        NodeName,
+        NodeName,
+        Vec<String>,
+        BTreeMap<NodeName, Registered>,
+        Settings,
+    );
+    let now: Now = wire::decode(&wire::encode(registry)).expect("a registry");
+    let (version, file, first, next, sites, nodes, _) = now;
+    (version, file, first, next, sites, nodes)
+}
+
+/// A state of the meta-group as version 8 had it.
+fn state_8(state: &Bytes) -> Bytes {
+    type Now = (
+        u64,
+        Location,
+        u8,
+        Option<View>,
+        Option<(Registry, Catalogue)>,
+        Sessions,
+    );
+    let now: Now = wire::decode(state).expect("a group's state");
+    let (commands, location, least, next, meta, sessions) = now;
+    let meta = meta.map(|(registry, catalogue)| (registry_8(&registry), catalogue));
+    wire::encode(&(commands, location, least, next, meta, sessions))
+}
+
+/// What version 8 has of this.
+fn before_8(config: &Config, ram: &Ram) -> Ram {
+    let mut old = Ram::default();
+    let meta = Directory::from(&config.cluster).meta().view.clone();
+    for (key, value) in all(ram) {
+        let value = match &key[..] {
+            b"nregistry" => {
+                let now: Registry = wire::decode(&value).expect("a registry");
+                wire::encode(&registry_8(&now))
+            }
+            log if is_of(log, GroupId::META) => record_before(log[30], &value, &meta, state_8),
+            _ => value,
+        };
+        old.append(vec![Write::Put { key, value }]);
+    }
+    old
 }
 
 /// Whether a record is of the own log of this group.
@@ -56,8 +116,8 @@ fn all(ram: &Ram) -> Vec<(Bytes, Bytes)> {
         .collect()
 }
 
-/// What the version before has of this.
-fn before(config: &Config, ram: &Ram) -> Ram {
+/// What version 7 has of this.
+fn before_7(config: &Config, ram: &Ram) -> Ram {
     let mut old = Ram::default();
     for (key, value) in all(ram) {
         let (key, value) = match &key[..] {
@@ -71,7 +131,9 @@ fn before(config: &Config, ram: &Ram) -> Ram {
             log if is_of(log, GroupId::META) => {
                 let mut name = log.to_vec();
                 name[1..17].copy_from_slice(&FIRST.0.to_be_bytes());
-                (name.into(), record_before(config, log[30], &value))
+                let view = &config.cluster.groups[0].view;
+                let state = |state: &Bytes| state_before(config, state);
+                (name.into(), record_before(log[30], &value, view, state))
             }
             log if is_of(log, FIRST) => continue,
             _ => (key, value),
@@ -84,7 +146,7 @@ fn before(config: &Config, ram: &Ram) -> Ram {
 /// All that there was is there afterwards, record by record, in a log with a snapshot as in one
 /// without; and it serves.
 #[test]
-fn a_directory_of_the_version_before_is_converted() {
+fn a_directory_of_an_earlier_version_is_converted() {
     let limits = Limits {
         snapshot_every: 4,
         ..Limits::default()
@@ -113,12 +175,17 @@ fn a_directory_of_the_version_before_is_converted() {
             .into_iter()
             .map(|(node, ram)| {
                 let config = node.config().clone();
-                let mut old = before(&config, &ram);
+                let near = before_8(&config, &ram);
+                assert_ne!(all(&near), all(&ram));
+                let mut converted = before_8(&config, &ram);
+                converted.append(conversion::directory(8, &config, &near).expect("of version 8"));
+                assert_eq!(all(&converted), all(&ram));
+                let mut old = before_7(&config, &ram);
                 let snapshot = |(key, _): &(Bytes, Bytes)| is_of(key, FIRST) && key[30] == 3;
                 assert_eq!(all(&old).iter().any(snapshot), keyspaces > 1);
                 let promise = |(key, _): &(Bytes, Bytes)| is_of(key, FIRST) && key[30] == 1;
                 assert!(all(&old).iter().any(promise));
-                old.append(conversion::directory(&config, &old).expect("it can be converted"));
+                old.append(conversion::directory(7, &config, &old).expect("it can be converted"));
                 let same = |(key, _): &(Bytes, Bytes)| !is_of(key, FIRST);
                 let now: Vec<_> = all(&old).into_iter().filter(same).collect();
                 let then: Vec<_> = all(&ram).into_iter().filter(same).collect();
@@ -148,9 +215,12 @@ fn a_directory_of_the_version_before_is_converted() {
 #[test]
 fn a_directory_that_cannot_be_converted_is_refused() {
     let config = config(0, 3, BITS);
-    assert_eq!(conversion::directory(&config, &Ram::default()), Ok(vec![]));
+    for version in conversion::FROM {
+        let none = conversion::directory(version, &config, &Ram::default());
+        assert_eq!(none, Ok(vec![]));
+    }
     let small = Small::new(3);
-    let mut old = before(&config, &small.nodes[0].1);
+    let mut old = before_7(&config, &small.nodes[0].1);
     let id = LogId {
         group: FIRST,
         scope: Scope::Group,
@@ -161,6 +231,6 @@ fn a_directory_that_cannot_be_converted_is_refused() {
     let epoch = Epoch(2);
     let moved = record::log(LogId { epoch, ..id }, LogRecord::Created);
     old.append(vec![Write::Put { key: moved, value }]);
-    let refused = conversion::directory(&config, &old);
+    let refused = conversion::directory(7, &config, &old);
     assert!(refused.is_err_and(|why| why.contains("changed its members")));
 }

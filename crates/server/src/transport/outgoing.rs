@@ -336,7 +336,9 @@ async fn watch(stream: &TcpStream, patience: Patience) -> Ended {
 mod tests {
     use super::*;
     use crate::config::ClockConfig;
-    use fermata_protocol::base::{Cluster, ClusterId, Incarnation, LockRef, NodeId, NodeName};
+    use fermata_protocol::base::{
+        Cluster, ClusterId, Incarnation, LockRef, NodeId, NodeName, Timing,
+    };
     use fermata_protocol::message::Hello;
     use fermata_protocol::registry::Registry;
     use tokio::net::TcpListener;
@@ -350,7 +352,7 @@ mod tests {
         };
         Message::Hello(Hello {
             cluster: file.id,
-            registry: Registry::beginning(&file),
+            registry: Registry::beginning(&file, &Timing::default()),
             complete: false,
             answer: false,
         })

@@ -115,9 +115,17 @@ pub fn unrest(
     all
 }
 
-/// Sources and logs that are left, as one sentence; none if there are none but for what is owed by
-/// members that are lost.
+/// Settings, sources and logs that are left, as one sentence; none if there are none but for what
+/// is owed by members that are lost.
 pub fn left(machines: &BTreeMap<NodeName, Machine>, places: &Places) -> Option<String> {
+    for (name, machine) in machines {
+        let registry = machine.node().map(|node| node.here().registry());
+        let lost = |(name, _)| machines.get(&name).is_none_or(|m| m.lost.is_some());
+        let awaited = registry.filter(|registry| !registry.present().any(lost));
+        if awaited.is_some_and(|registry| registry.settings().before.is_some()) {
+            return Some(format!("node {} does not know the lease for good", name.0));
+        }
+    }
     for location in places.locations() {
         let view = &location.group.view;
         for (segment, past) in location.all_pasts() {

@@ -6,6 +6,7 @@
 //! | what sections are promised, see there | MUSIC §III, §V; F1 to F7, F10, F17, F19, F20 | `fermata_check::sections` | history |
 //! | leases of clients exclude each other | F10 | `leases` | clients, every step |
 //! | a leased section ends by its own word only | F10, G6, G13 | `leases` | replicas, every step |
+//! | one primary at most believes in the read lease of a log | F10, R9 | `read_lease` | nodes, every step |
 //! | sections end in time | MUSIC's T; G31 | `longest` | history, where primaries hand over |
 //! | lock queues as seen by clients | the lease of the primary | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
@@ -39,6 +40,7 @@ pub mod longest;
 pub mod names;
 pub mod places;
 pub mod queues;
+pub mod read_lease;
 pub mod rests;
 pub mod stuck;
 pub mod tags;
@@ -66,6 +68,7 @@ pub const NAMES: &[&str] = &[
     queues::NAME,
     leases::NAME,
     leases::KEPT,
+    read_lease::NAME,
     data_store::FLAG,
     data_store::SECTION,
     agreement::NAME,

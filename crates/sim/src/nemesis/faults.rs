@@ -100,6 +100,8 @@ pub enum Fault {
     Leave,
     /// A disk is lost, and a new node comes in the place of that one.
     Replace,
+    /// The cluster gets another read lease.
+    Settle,
 }
 
 impl Plan {
@@ -165,7 +167,8 @@ impl Plan {
     /// Groups change their members as well.
     pub fn move_members(&mut self) {
         self.kinds.extend([Fault::NextMembers; 2]);
-        self.kinds.extend([Fault::Join, Fault::Leave]);
+        self.kinds
+            .extend([Fault::Join, Fault::Leave, Fault::Settle]);
         for kind in &mut self.kinds {
             if *kind == Fault::Wipe {
                 *kind = Fault::Replace;
@@ -304,6 +307,10 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
             world.at(world.now + duration, move |w| {
                 coming::join(w, site, move |w, by| coming::give_up(w, name, by));
             });
+        }
+        Fault::Settle => {
+            let lease = dice.between(900_000, 4_000_000);
+            propose(world, dice.draw(), GroupCommand::Settle { lease });
         }
         Fault::Retire => {
             world.retire(name);

@@ -24,6 +24,7 @@ mod placement;
 mod registers;
 mod ring;
 mod rules;
+mod settings;
 mod stage;
 mod strangers;
 mod synchs;
@@ -876,6 +877,36 @@ pub const ALL: &[Scenario] = &[
         name: "ring-dismissed",
         about: "a node without a seat is taken out of the cluster",
         play: away::dismissed,
+    },
+    Scenario {
+        name: "lease-grows",
+        about: "the read lease grows, and those who grant it know that late",
+        play: settings::lease_grows,
+    },
+    Scenario {
+        name: "lease-kept",
+        about: "who has granted a lease that has grown starts again",
+        play: settings::lease_kept,
+    },
+    Scenario {
+        name: "lease-granted-before",
+        about: "the read lease grows behind those who have granted a shorter one",
+        play: settings::lease_granted_before,
+    },
+    Scenario {
+        name: "lease-forgotten",
+        about: "who knows of a longer lease loses power before that is durable",
+        play: settings::lease_forgotten,
+    },
+    Scenario {
+        name: "lease-told-in-vain",
+        about: "who knows of another lease tells former members of the meta-group",
+        play: settings::lease_told_in_vain,
+    },
+    Scenario {
+        name: "lease-awaits-all",
+        about: "a read lease does not change before every node knows, or is out",
+        play: settings::lease_awaits_all,
     },
     Scenario {
         name: "ring-few-lists",

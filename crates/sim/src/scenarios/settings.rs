@@ -1,0 +1,168 @@
+//! R9: the cluster gets another read lease, while some nodes do not know of it, or forget it.
+
+use super::ring::{D, E, F};
+use super::stage::{A, B, C, Stage};
+use crate::network::Parcel;
+use crate::world::World;
+use crate::{nemesis, random};
+use fermata_protocol::Message;
+use fermata_protocol::base::{GroupId, Micros, NodeName};
+use fermata_protocol::command::GroupCommand;
+use fermata_protocol::settings::Settings;
+
+const ALL: [NodeName; 6] = [A, B, C, D, E, F];
+/// A stage's lease is four seconds.
+const LONG: Micros = 20_000_000;
+
+/// The lease is to be long.
+fn settle(stage: &mut Stage) {
+    let lease = LONG;
+    nemesis::propose(&mut stage.world, 0xfeed, GroupCommand::Settle { lease });
+}
+
+/// What a node goes by.
+fn settings(world: &World, name: NodeName) -> Option<Settings> {
+    let node = world.machines[&name].node();
+    node.map(|node| *node.here().registry().settings())
+}
+
+/// Each of these knows of a change, which is over.
+fn settled(stage: &mut Stage, names: &[NodeName]) {
+    let names = names.to_vec();
+    let over = |settings: Settings| settings.lease == LONG && settings.before.is_none();
+    let all = move |w: &World| {
+        names
+            .iter()
+            .all(|name| settings(w, *name).is_some_and(over))
+    };
+    let settled = stage.until(all);
+    stage.expect(settled, "another lease is settled once everybody knows");
+}
+
+/// Nodes that are members of A's group are not members of the meta-group.
+fn meta_elsewhere(stage: &mut Stage) {
+    meta_at(stage, [D, E, F]);
+}
+
+fn meta_at(stage: &mut Stage, names: [NodeName; 3]) {
+    nemesis::change_members(&mut stage.world, GroupId::META, &names);
+    let changed = stage.until(move |w| {
+        names.iter().all(|name| {
+            let here = w.machines[name].node().map(|node| node.here());
+            here.is_some_and(|here| here.logs_of(GroupId::META) == 1)
+        })
+    });
+    stage.expect(changed, "the meta-group goes on elsewhere");
+}
+
+fn registry_to(names: &'static [NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+    move |parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Registry(_), .. }
+            if names.contains(to))
+    }
+}
+
+/// A is heard by no other member, and goes on answering those without a seat.
+fn depose(stage: &mut Stage) {
+    stage.cut(A, &[B, C]);
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v2");
+}
+
+/// B and C hear of a longer lease late; A, which leads, at once.
+pub(super) fn lease_grows(stage: &mut Stage) {
+    meta_elsewhere(stage);
+    let deaf = stage.lose(registry_to(&[B, C]));
+    settle(stage);
+    let told = stage.until(|w| settings(w, A).is_some_and(|at| at.lease == LONG));
+    stage.expect(told, "A knows");
+    // Its beats are answered once more.
+    stage.pass(1_000);
+    depose(stage);
+    stage.discard(deaf);
+    stage.mend();
+    settled(stage, &ALL);
+    random::rest(&mut stage.world);
+}
+
+/// The lease has grown, and B and C start again: they have granted it.
+pub(super) fn lease_kept(stage: &mut Stage) {
+    settle(stage);
+    settled(stage, &ALL);
+    stage.pass(1_000);
+    for name in [B, C] {
+        stage.world.stop(name, true);
+        stage.world.start(name);
+    }
+    depose(stage);
+    stage.mend();
+    random::rest(&mut stage.world);
+}
+
+/// B and C are bound to A for the lease as it was when they last heard A; then they know of the
+/// longer one, and so does A.
+pub(super) fn lease_granted_before(stage: &mut Stage) {
+    meta_elsewhere(stage);
+    stage.cut(A, &[B, C]);
+    settle(stage);
+    settled(stage, &ALL);
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v2");
+    stage.mend();
+    random::rest(&mut stage.world);
+}
+
+/// B and C know of the longer lease, and lose power before their slow disks have it. Nobody tells
+/// them again; they grant A the one that they have.
+pub(super) fn lease_forgotten(stage: &mut Stage) {
+    meta_elsewhere(stage);
+    let flush = stage.world.setup.flush;
+    for name in [B, C] {
+        let machine = stage.world.machines.get_mut(&name);
+        machine.expect("a node of this world").disk.latency = (9_000_000, 9_000_000);
+    }
+    settle(stage);
+    let both = |w: &World| {
+        let long = |name: &NodeName| settings(w, *name).is_some_and(|at| at.lease == LONG);
+        [A, B, C].iter().all(long)
+    };
+    let known = stage.until(both);
+    stage.expect(known, "three members know");
+    stage.pass(2_000);
+    let deaf = stage.lose(registry_to(&[B, C]));
+    for name in [B, C] {
+        stage.world.stop(name, true);
+        let machine = stage.world.machines.get_mut(&name);
+        machine.expect("a node of this world").disk.latency = flush;
+        stage.world.start(name);
+    }
+    stage.pass(5_000);
+    depose(stage);
+    stage.discard(deaf);
+    stage.mend();
+    settled(stage, &ALL);
+    random::rest(&mut stage.world);
+}
+
+/// E knows the meta-group's former members, of whom C is one still, and does not lead.
+pub(super) fn lease_told_in_vain(stage: &mut Stage) {
+    meta_at(stage, [D, F, C]);
+    stage.isolate(C);
+    stage.pass(15_000);
+    stage.mend();
+    settle(stage);
+    stage.pass(1_000);
+    random::rest(&mut stage.world);
+    settled(stage, &ALL);
+}
+
+/// A node sleeps while the lease is to change: it changes when that node knows, or is out.
+pub(super) fn lease_awaits_all(stage: &mut Stage) {
+    stage.world.stop(F, true);
+    settle(stage);
+    stage.pass(30_000);
+    let open = settings(&stage.world, A).is_some_and(|at| at.before.is_some());
+    stage.expect(open, "a node that is in the cluster does not know");
+    nemesis::leave(&mut stage.world, F);
+    settled(stage, &[A, B, C, D, E]);
+}
