@@ -7,10 +7,9 @@
 //! ([`crate::coverage`]). What failed is shown once more before that table, where it is found.
 //!
 //! Tests of the product wait for processes, disks and clocks most of the time, those of engines for
-//! other servers, and those of the laboratory compute: they run side by side, in three
-//! [lanes](LANES), the last with what the others leave of the processors, and the others with twice
-//! as many tests at a time as there are processors. The laboratory is compiled in its lane, as soon
-//! as the tests of the others run.
+//! other servers, and those of the laboratory compute: once all are compiled they run side by side,
+//! in three [lanes](LANES), the last with what the others leave of the processors, and the others
+//! with twice as many tests at a time as there are processors.
 //!
 //! A section of a lane that has passed in this target folder is not run again until something that
 //! it is made of changes ([`crate::passed`]): a change in one crate costs what depends on it.
@@ -21,7 +20,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 
 use fermata_peers::{TRIOS, Trios};
@@ -59,24 +57,14 @@ impl Section {
     }
 }
 
-/// Sections that run one after the other, beside those of the other lanes.
-struct Lane {
-    sections: &'static [Section],
-    /// By how much it gives way to the others.
+/// What a lane does for the others.
+#[derive(Clone, Copy)]
+struct Beside {
+    /// By how much it gives way to them.
     nice: u8,
     /// Tests that a program of its runs at a time, for each processor: they wait most of the time,
     /// or not.
     threads: usize,
-    /// Whether its programs are compiled in it, and not before all lanes.
-    compiles: bool,
-}
-
-/// How a command runs beside other lanes.
-struct Beside {
-    nice: u8,
-    threads: usize,
-    /// Dropped when a test program runs: cargo does not hold its folder any more.
-    begun: Option<Sender<()>>,
 }
 
 /// What became of a command.
@@ -92,8 +80,6 @@ struct Done {
 
 /// How many tests a program runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
-/// What cargo says when it starts a test program.
-const RUNS: &str = "Running ";
 /// Lines that are shown again of a program that failed, and characters of each.
 const SHOWN: (usize, usize) = (60, 400);
 
@@ -158,26 +144,23 @@ const CHECKS: &[Section] = &[
     },
 ];
 
-/// The tests. They are built in two sets, the product and the laboratory: each further set of
-/// packages or features would compile most of the tree again (docs/decisions).
-const LANES: [Lane; 3] = [
-    Lane {
-        sections: WAITS,
+/// The tests, lane by lane. They are built in two sets, the product and the laboratory: each
+/// further set of packages or features would compile most of the tree again (docs/decisions).
+const LANES: [&[Section]; 3] = [WAITS, ENGINES, COMPUTES];
+
+/// How each lane runs beside the others.
+const BESIDE: [Beside; 3] = [
+    Beside {
         nice: 0,
         threads: 2,
-        compiles: false,
     },
-    Lane {
-        sections: ENGINES,
+    Beside {
         nice: 0,
         threads: 2,
-        compiles: false,
     },
-    Lane {
-        sections: COMPUTES,
+    Beside {
         nice: 19,
         threads: 1,
-        compiles: true,
     },
 ];
 
@@ -336,13 +319,11 @@ pub(crate) fn run() -> ExitCode {
     };
     let start = Instant::now();
     let mut done = Vec::new();
-    let before = LANES.iter().filter(|lane| !lane.compiles);
-    let before: Vec<&Section> = before.flat_map(|lane| lane.sections).collect();
-    let ok = lane(CHECKS, &mut None, &mut done) && compile(&before, &mut None, &mut done);
+    let sections: Vec<&Section> = LANES.into_iter().flatten().collect();
+    let ok = lane(CHECKS, None, &mut done) && compile(&sections, &mut done);
     if !ok || !side_by_side(&mut done) {
         return close(&done, start, 1);
     }
-    let sections = LANES.iter().flat_map(|lane| lane.sections);
     for section in CHECKS.iter().chain(sections) {
         if let Err(error) = coverage.strike(&section.words()) {
             eprintln!("{error}");
@@ -361,12 +342,12 @@ pub(crate) fn run_deep() -> ExitCode {
     let start = Instant::now();
     let mut done = Vec::new();
     let sections: Vec<&Section> = DEEP.iter().collect();
-    let ok = compile(&sections, &mut None, &mut done) && lane(DEEP, &mut None, &mut done);
+    let ok = compile(&sections, &mut done) && lane(DEEP, None, &mut done);
     close(&done, start, u64::from(!ok))
 }
 
 /// Compiles the tests of sections, each set once; whether all of them compile.
-fn compile(sections: &[&Section], beside: &mut Option<Beside>, done: &mut Vec<Done>) -> bool {
+fn compile(sections: &[&Section], done: &mut Vec<Done>) -> bool {
     let mut built: Vec<&[&str]> = Vec::new();
     sections.iter().all(|section| {
         if section.cargo[0] != "test" || built.contains(&section.cargo) {
@@ -375,16 +356,16 @@ fn compile(sections: &[&Section], beside: &mut Option<Beside>, done: &mut Vec<Do
         built.push(section.cargo);
         let own = section.cargo.iter().take_while(|word| **word != "--");
         let words: Vec<&str> = own.copied().chain(["--no-run"]).collect();
-        step(section, ", compiled", &words, beside, None, done)
+        step(section, ", compiled", &words, None, None, done)
     })
 }
 
 /// Runs sections in order; whether none fails. `beside`: how, where there are other lanes.
-fn lane(sections: &[Section], beside: &mut Option<Beside>, done: &mut Vec<Done>) -> bool {
+fn lane(sections: &[Section], beside: Option<Beside>, done: &mut Vec<Done>) -> bool {
     let mut trios = None;
     sections.iter().all(|section| {
         let words = section.words();
-        let passed = beside.as_ref().and_then(|_| Passed::of(&words));
+        let passed = beside.and_then(|_| Passed::of(&words));
         if let Some(tally) = passed.as_ref().and_then(Passed::recall) {
             done.push(Done {
                 title: section.title,
@@ -415,29 +396,14 @@ fn lane(sections: &[Section], beside: &mut Option<Beside>, done: &mut Vec<Done>)
 
 /// Runs the lanes at the same time; whether none fails.
 fn side_by_side(done: &mut Vec<Done>) -> bool {
-    let (begun, all_begun) = mpsc::channel();
-    let mut all_begun = Some(all_begun);
     let ends = std::thread::scope(|scope| {
-        let lanes = LANES.iter().map(|of| {
-            let waits = all_begun.take_if(|_| of.compiles);
-            let (nice, threads) = (of.nice, of.threads);
-            let begun = (!of.compiles).then(|| begun.clone());
-            let mut beside = Some(Beside {
-                nice,
-                threads,
-                begun,
-            });
+        let lanes = LANES.iter().zip(BESIDE).map(|(sections, beside)| {
             scope.spawn(move || {
                 let mut done = Vec::new();
-                // Nothing is ever sent: this ends when all others have begun, or have ended.
-                let _ = waits.map(|waits| waits.recv());
-                let sections: Vec<&Section> = of.sections.iter().collect();
-                let ok = !of.compiles || compile(&sections, &mut beside, &mut done);
-                (ok && lane(of.sections, &mut beside, &mut done), done)
+                (lane(sections, Some(beside), &mut done), done)
             })
         });
         let lanes: Vec<_> = lanes.collect();
-        drop(begun);
         let ends = lanes.into_iter();
         ends.map(|lane| lane.join().expect("no lane panics"))
             .collect::<Vec<_>>()
@@ -453,7 +419,7 @@ fn step(
     section: &Section,
     what: &'static str,
     words: &[&str],
-    beside: &mut Option<Beside>,
+    beside: Option<Beside>,
     trios: Option<&Trios>,
     done: &mut Vec<Done>,
 ) -> bool {
@@ -512,17 +478,15 @@ fn close(done: &[Done], start: Instant, failed: u64) -> ExitCode {
 fn run_cargo(
     section: &Section,
     words: &[&str],
-    beside: &mut Option<Beside>,
+    beside: Option<Beside>,
     trios: Option<&Trios>,
     (tally, failures): (&mut Tally, &mut String),
 ) -> std::io::Result<bool> {
     let (output, input) = std::io::pipe()?;
     let processors = std::thread::available_parallelism()?.get();
-    let threads = beside.as_ref().map(|beside| beside.threads * processors);
-    let threads = threads.map(|threads| (THREADS, threads.to_string()));
-    let nice = beside.as_ref().map_or(0, |beside| beside.nice);
+    let threads = beside.map(|beside| (THREADS, (beside.threads * processors).to_string()));
     let mut child = Command::new("nice")
-        .args(["-n", &nice.to_string()])
+        .args(["-n", &beside.map_or(0, |beside| beside.nice).to_string()])
         .arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(words)
         .envs(section.env.iter().copied())
@@ -537,12 +501,6 @@ fn run_cargo(
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
-        if let Some(beside) = beside
-            .as_mut()
-            .filter(|_| line.trim_start().starts_with(RUNS))
-        {
-            beside.begun = None;
-        }
         piece.push_str(&line);
         piece.push('\n');
         let counted = Tally::of_line(&line);
