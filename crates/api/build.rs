@@ -20,8 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".")
         // Large, and rare: every reply would be as large.
-        .boxed(".fermata.v1.NodeStatus.clock")
-        .boxed(".fermata.v1.NodeStatus.upkeep")
+        .boxed(".fermata.v1.SessionReply.reply.status")
         .compile_fds(descriptors)?;
     Ok(())
 }

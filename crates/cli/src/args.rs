@@ -88,6 +88,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: KeyspaceCommand,
     },
+    /// Show what all nodes count alike, or give the cluster another read lease.
+    #[command(after_help = SETTINGS_HELP)]
+    Settings(SettingsArgs),
     /// Decide whether a recorded history of registers is linearizable, or one of transactions
     /// strictly serializable, and show the part that is not.
     Check(CheckArgs),
@@ -125,6 +128,7 @@ impl Command {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(StatusArgs { cluster: own, .. })
+            | Command::Settings(SettingsArgs { cluster: own, .. })
             | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) => Uses::Keys(&on.options),
             Command::Del(on) => Uses::Keys(&on.options),
@@ -278,6 +282,21 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     cluster: ClusterOptions,
 }
+
+/// See `fermata settings --help`.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
+    /// The read lease from now on: how long a member is bound to its primary.
+    #[arg(long, value_name = "DURATION", value_parser = duration::positive)]
+    pub(crate) lease: Option<Duration>,
+    #[command(flatten)]
+    cluster: ClusterOptions,
+}
+
+const SETTINGS_HELP: &str = "\
+A changed lease holds once every node of the cluster knows of it; this waits for that, at most as
+long as --timeout says. Until then nodes rely on the shorter of both leases, and are bound by the
+longer one. A node that is down holds up the change, and nothing else.";
 
 /// See `fermata locks --help`.
 #[derive(Debug, Args)]

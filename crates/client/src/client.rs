@@ -572,6 +572,18 @@ impl Client {
         self.shared.call(call).await.map(drop)
     }
 
+    /// Changes the read lease that all nodes of the cluster count. It is begun once this returns,
+    /// and over when every node knows: [`NodeStatus::settings`] says so.
+    ///
+    /// # Errors
+    /// `BadRequest` for a lease below twice a beat or above ten minutes, while another change is
+    /// under way, and with another engine than the native one; and as [`Client::get`].
+    pub async fn change_settings(&self, lease: Duration) -> Result<(), Error> {
+        let lease = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
+        let call = Call::ChangeSettings { lease };
+        self.shared.call(call).await.map(drop)
+    }
+
     /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take
     /// one lease, which the holder may still be using.
     ///

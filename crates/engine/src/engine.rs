@@ -230,6 +230,11 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                            another one";
                 Err(Refusal::definite(Code::BadRequest, why))
             }
+            Operation::ChangeSettings { .. } => {
+                let why = "on this engine there is no read lease: values and locks are in other \
+                           stores; nothing was changed";
+                Err(Refusal::definite(Code::BadRequest, why))
+            }
             Operation::Keyspaces => self.keyspaces().await,
             Operation::Catalogue => self.catalogue_now().await,
             Operation::Status => Ok(self.status()),

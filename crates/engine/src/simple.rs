@@ -239,6 +239,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             logs: Vec::new(),
             requests: 0,
             group_sizes: Vec::new(),
+            settings: None,
             storage: Vec::new(),
             upkeep: Box::new(UpkeepStatus::default()),
             closed: Box::default(),

@@ -23,7 +23,6 @@ use crate::io::{Effects, Memory, Write};
 use crate::paxos::{self, Log};
 use crate::registry::{Registered, Registry};
 use crate::sessions::Sessions;
-use crate::settings::Settings;
 use crate::wire::{self, record};
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;
@@ -38,8 +37,7 @@ use serde::{Deserialize, Serialize};
 pub const FROM: RangeInclusive<u16> = 7..=8;
 
 /// A registry in version 8.
-#[derive(Deserialize)]
-struct OldRegistry(
+type OldRegistry = (
     u64,
     u64,
     NodeName,
@@ -83,16 +81,19 @@ pub fn directory(version: u16, config: &Config, memory: &dyn Memory) -> Result<V
 
 fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     let mut fx = Effects::new();
-    let settings = Settings::beginning(&config.timing);
+    let beginning = Registry::beginning(&config.cluster, &config.timing);
     let registry = memory.get(&record::node("registry")).map_err(damaged)?;
     if let Some(registry) = registry {
         let now = wire::decode::<OldRegistry>(&registry).map_err(damaged)?;
-        fx.put(record::node("registry"), wire::encode(&now.with(settings)));
+        fx.put(
+            record::node("registry"),
+            wire::encode(&settled(now, &beginning)),
+        );
     }
     let state = |old: &Bytes| {
         let NearGroupState(commands, location, least, next, meta, sessions) =
             wire::decode(old).ok()?;
-        let meta = meta.map(|(registry, catalogue)| (registry.with(settings), catalogue));
+        let meta = meta.map(|(registry, catalogue)| (settled(registry, &beginning), catalogue));
         Some(wire::encode(&(
             commands, location, least, next, meta, sessions,
         )))
@@ -105,12 +106,11 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     Ok(fx.writes)
 }
 
-impl OldRegistry {
-    /// As this version encodes it.
-    fn with(self, settings: Settings) -> impl Serialize {
-        let OldRegistry(version, file, first, next, sites, nodes) = self;
-        (version, file, first, next, sites, nodes, settings)
-    }
+/// A registry of version 8 as this version encodes it.
+fn settled(old: OldRegistry, beginning: &Registry) -> impl Serialize + use<> {
+    let (version, _, first, next, sites, nodes) = old;
+    let (file, settings) = (beginning.digest(), *beginning.settings());
+    (version, file, first, next, sites, nodes, settings)
 }
 
 fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {

@@ -186,6 +186,11 @@ impl Registry {
         self.version += u64::from(self.settings.settled(version));
     }
 
+    /// A digest of what the first nodes have alike.
+    pub(crate) fn digest(&self) -> u64 {
+        self.file
+    }
+
     /// Whether both began with the same cluster file, and the same settings.
     pub(crate) fn has_file_of(&self, other: &Registry) -> bool {
         self.file == other.file

@@ -11,6 +11,7 @@ use crate::base::{
     SegmentId, SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
+use crate::settings::Settings;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
@@ -203,6 +204,12 @@ pub enum Operation {
     DeleteKeyspace {
         /// Which.
         keyspace: KeyspaceId,
+    },
+    /// Change the durations that all nodes count alike: begun once this is answered, and over when
+    /// every node knows ([`NodeStatus::settings`]).
+    ChangeSettings {
+        /// The read lease, microseconds.
+        lease: Micros,
     },
     /// The catalogue as this node knows it.
     Keyspaces,
@@ -511,6 +518,8 @@ pub struct NodeStatus {
     pub requests: u64,
     /// Members of each group of the cluster: what a storage policy must fit.
     pub group_sizes: Vec<u8>,
+    /// The durations that all nodes count alike, as it knows them; none with another engine.
+    pub settings: Option<Settings>,
     /// What it stores of each keyspace, in the order of the catalogue.
     pub storage: Vec<StorageStatus>,
     /// What it has done for its registers since it started.

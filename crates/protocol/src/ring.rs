@@ -61,10 +61,10 @@ pub enum Message {
         /// The group.
         group: GroupId,
     },
-    /// To the members of the meta-group: the sender knows of this many changes of the settings,
+    /// To the members of the meta-group, while the settings change: the sender has this registry,
     /// durably.
     Knows {
-        /// The number.
+        /// The registry's version.
         version: u64,
         /// The meta-group's epoch, as far as the sender knows: it may have other members by now.
         epoch: Epoch,

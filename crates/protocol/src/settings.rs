@@ -10,8 +10,10 @@
 //! cluster file for its first nodes alone. It changes in two steps. From the first, `Settle`, a
 //! node counts the *shorter* of both where it relies, and the longer where it is bound. The second,
 //! `Settled`, follows when every node that is in the cluster has said that it knows of the first,
-//! durably: from then on the new one alone counts. A primary whose lease grows by that does not
-//! count what was granted before: its acceptor may not have known of the change then.
+//! durably, and one lease has passed since: from then on the new one alone counts. The wait is for
+//! whoever is not asked: a node that was given up as lost may live, cut off, and rely on what it
+//! was granted; and for what was granted before its giver knew of a longer lease, and is over by
+//! then. Until the second step the change can be taken back at once.
 //!
 //! The time that a request may take ([`Timing::request`]) is such a duration as well: what looks
 //! after keys takes an operation for ended when it has passed. It never changes.
@@ -93,19 +95,21 @@ impl Settings {
                 most / 1_000
             ));
         }
-        if self.before.is_some() {
-            let ms = self.lease / 1_000;
+        if let Some(before) = self.before.filter(|before| *before != lease) {
+            let ms = |micros: Micros| micros / 1_000;
             return Err(format!(
-                "the lease is being changed, to {ms} ms, until every node of the cluster knows; \
-                 try again later, or take out the nodes that will not come back"
+                "the lease is being changed, from {} ms to {} ms, until every node of the cluster \
+                 knows; try again later, or take that back with a lease of {0} ms",
+                ms(before),
+                ms(self.lease)
             ));
         }
-        if lease != self.lease {
-            let at_once = planted.has(Bug::SettledAtOnce);
-            self.before = Some(self.lease).filter(|_| !at_once);
-            self.lease = lease;
-            self.version += 1;
-        }
+        // Back to what every node still relies on, or is bound by: that needs no second step.
+        let back = self.before.take().is_some();
+        let at_once = back || planted.has(Bug::SettledAtOnce);
+        self.before = Some(self.lease).filter(|_| !at_once);
+        self.lease = lease;
+        self.version += 1;
         Ok(())
     }
 
@@ -114,16 +118,16 @@ impl Settings {
         self.version == version && self.before.take().is_some()
     }
 
-    /// A node goes by these from a moment on, on its boot-time clock.
-    pub(crate) fn rule(&self, config: &mut Config, now: Micros) {
+    /// A node goes by these from now on.
+    pub(crate) fn rule(&self, config: &mut Config) {
         let (timing, planted) = (&mut config.timing, config.planted);
         let before = self.before.unwrap_or(self.lease);
         let relied = self.lease.min(before);
-        if relied > timing.lease && !planted.has(Bug::OldGrantsCount) {
-            timing.lease_since = now;
-        }
         timing.lease = relied;
-        timing.lease_more = self.lease.max(before) - relied;
+        timing.lease_more = match planted.has(Bug::BoundByTheShorter) {
+            true => 0,
+            false => self.lease.max(before) - relied,
+        };
         timing.request = self.request;
     }
 }
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn while_a_lease_changes_the_shorter_one_is_relied_on_and_the_longer_one_binds() {
-        for (lease, since) in [(300_000, 0), (2_000_000, 7)] {
+        for lease in [300_000, 2_000_000] {
             let (mut settings, timing) = settled();
             let was = timing.lease;
             let mut config = Config {
@@ -154,20 +158,15 @@ mod tests {
                 planted: NONE,
             };
             settings.settle(lease, NONE).expect("a lease");
-            settings.rule(&mut config, 5);
+            settings.rule(&mut config);
             let timing = &config.timing;
             assert_eq!(timing.lease, lease.min(was));
-            assert_eq!(
-                (timing.lease + timing.lease_more, timing.lease_since),
-                (lease.max(was), 0)
-            );
+            assert_eq!(timing.lease + timing.lease_more, lease.max(was));
             assert!(!settings.settled(0), "of an earlier change");
             assert!(settings.settled(1) && !settings.settled(1), "once");
-            settings.rule(&mut config, 7);
+            settings.rule(&mut config);
             let timing = &config.timing;
             assert_eq!((timing.lease, timing.lease_more), (lease, 0));
-            // What was granted before counts only where the lease does not grow.
-            assert_eq!(timing.lease_since, since);
         }
     }
 
@@ -186,17 +185,18 @@ mod tests {
     }
 
     #[test]
-    fn one_change_is_under_way_at_a_time_and_none_is_no_change() {
+    fn one_change_is_under_way_at_a_time_and_can_be_taken_back() {
         let (mut settings, timing) = settled();
-        settings.settle(timing.lease, NONE).expect("the same");
-        assert_eq!(settings, Settings::beginning(&timing));
         for lease in [0, 999, 600_000_001] {
             settings.settle(lease, NONE).expect_err("no lease");
         }
         settings.settle(2_000_000, NONE).expect("a lease");
         let before = settings;
         let refused = settings.settle(3_000_000, NONE).expect_err("under way");
-        assert!(refused.contains("to 2000 ms"), "{refused}");
+        assert!(refused.contains("from 900 ms to 2000 ms"), "{refused}");
         assert_eq!(settings, before);
+        settings.settle(timing.lease, NONE).expect("taken back");
+        assert_eq!((settings.lease, settings.before), (timing.lease, None));
+        assert!(!settings.settled(1), "of what was taken back");
     }
 }

@@ -344,6 +344,10 @@ impl Fermata for Service {
         unary!(self, DeleteKeyspace(r) -> Done)
     }
 
+    async fn change_settings(&self, r: Request<v1::ChangeSettingsRequest>) -> Handled<v1::Done> {
+        unary!(self, ChangeSettings(r) -> Done)
+    }
+
     async fn list_keyspaces(
         &self,
         r: Request<v1::ListKeyspacesRequest>,
@@ -352,7 +356,8 @@ impl Fermata for Service {
     }
 
     async fn status(&self, r: Request<v1::StatusRequest>) -> Handled<v1::NodeStatus> {
-        unary!(self, Status(r) -> Status)
+        let status: Handled<Box<v1::NodeStatus>> = unary!(self, Status(r) -> Status);
+        status.map(|status| status.map(|status| *status))
     }
 
     async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Handled<v1::ClusterInfo> {

@@ -37,7 +37,6 @@ pub struct Monitor {
     durability: durability::Durability,
     leases: leases::Leases,
     names: names::Names,
-    read_lease: read_lease::ReadLease,
     /// Coded reads.
     stuck: stuck::Stuck,
     /// Operations of the history seen so far.
@@ -64,7 +63,6 @@ impl Monitor {
             durability: durability::Durability::default(),
             leases: leases::Leases::default(),
             names: names::Names::default(),
-            read_lease: read_lease::ReadLease::default(),
             stuck: stuck::Stuck::default(),
             ops: 0,
             sections: 0,
@@ -139,7 +137,7 @@ impl Monitor {
         self.data_store
             .after_step(&heads, &moved, machine, world, found);
         if self.clocks_trusted {
-            self.read_lease.after_step((now, name), machines, found);
+            read_lease::after_step((now, name), machines, found);
             self.leases.after_step(now, machine, &moved, clients, found);
         }
     }

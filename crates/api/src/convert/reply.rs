@@ -12,6 +12,7 @@ use fermata_protocol::request::{
     ClockState, ClockStatus, ClosedStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus,
     QueueEntry, RefState, Reply, StorageStatus, UpkeepStatus,
 };
+use fermata_protocol::settings::Settings;
 
 /// The message of a reply.
 pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
@@ -63,7 +64,7 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             let keyspaces = all.iter().map(keyspace_to).collect();
             Wire::Keyspaces(v1::KeyspaceList { keyspaces })
         }
-        Reply::Status(status) => Wire::Status(status_to(*status, names)),
+        Reply::Status(status) => Wire::Status(Box::new(status_to(*status, names))),
         Reply::Refused(refusal) => Wire::Refusal(refusal_to_proto(&refusal)),
     }
 }
@@ -134,10 +135,29 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
         group_sizes: s.group_sizes.into_iter().map(u32::from).collect(),
-        clock: Some(Box::new(clock_to(s.clock))),
+        clock: Some(clock_to(s.clock)),
         storage: s.storage.into_iter().map(storage_to).collect(),
-        upkeep: Some(Box::new(upkeep_to(*s.upkeep))),
+        upkeep: Some(upkeep_to(*s.upkeep)),
         closed: s.closed.into_iter().map(closed_to).collect(),
+        settings: s.settings.map(settings_to),
+    }
+}
+
+fn settings_to(s: Settings) -> v1::Settings {
+    v1::Settings {
+        changes: s.version,
+        lease_us: s.lease,
+        before_us: s.before,
+        request_us: s.request,
+    }
+}
+
+fn settings_from(s: v1::Settings) -> Settings {
+    Settings {
+        version: s.changes,
+        lease: s.lease_us,
+        before: s.before_us,
+        request: s.request_us,
     }
 }
 
@@ -315,7 +335,7 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
             let all = k.keyspaces.into_iter().map(keyspace_from);
             Reply::Keyspaces(all.collect::<Result<_, _>>()?)
         }
-        Wire::Status(s) => Reply::Status(Box::new(status_from(s, names)?)),
+        Wire::Status(s) => Reply::Status(Box::new(status_from(*s, names)?)),
         Wire::Refusal(r) => Reply::Refused(refusal_from_proto(r)),
     })
 }
@@ -414,14 +434,15 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
         alive: s.alive.into_iter().map(NodeName).collect(),
         logs: s.logs.into_iter().map(log).collect(),
         requests: s.requests,
-        clock: clock_from(s.clock.map(|clock| *clock))?,
+        clock: clock_from(s.clock)?,
         group_sizes: s
             .group_sizes
             .into_iter()
             .map(|n| u8::try_from(n).map_err(|_| bad("a group has at most 13 members")))
             .collect::<Result<_, _>>()?,
+        settings: s.settings.map(settings_from),
         storage: s.storage.into_iter().map(storage_from).collect(),
-        upkeep: Box::new(s.upkeep.map(|u| upkeep_from(*u)).unwrap_or_default()),
+        upkeep: Box::new(s.upkeep.map(upkeep_from).unwrap_or_default()),
         closed: s.closed.into_iter().map(closed_from).collect(),
         version: s.version,
         held: Box::default(),

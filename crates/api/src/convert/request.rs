@@ -101,6 +101,10 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
             let keyspace = keyspace(names, &m.keyspace)?;
             (m.header, Operation::DeleteKeyspace { keyspace })
         }
+        Wire::ChangeSettings(m) => {
+            let lease = m.lease_us;
+            (m.header, Operation::ChangeSettings { lease })
+        }
         Wire::ListKeyspaces(m) => (m.header, Operation::Keyspaces),
         Wire::Status(m) => (m.header, Operation::Status),
         Wire::Cancel(_) => return Err(bad("a cancel is not a request")),
@@ -390,6 +394,10 @@ pub fn operation_to_proto(
             key: key(k),
         }),
         Operation::Status => Wire::Status(v1::StatusRequest { header }),
+        Operation::ChangeSettings { lease } => Wire::ChangeSettings(v1::ChangeSettingsRequest {
+            header,
+            lease_us: *lease,
+        }),
         Operation::CreateKeyspace(_)
         | Operation::ChangeKeyspace { .. }
         | Operation::DeleteKeyspace { .. }
@@ -519,8 +527,10 @@ pub fn names_unknown_keyspace(wire: &Wire, names: &Names) -> bool {
         Wire::Keys(m) => names.keyspace(&m.keyspace).is_none(),
         Wire::ChangeKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
         Wire::DeleteKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
-        Wire::CreateKeyspace(_) | Wire::ListKeyspaces(_) | Wire::Status(_) | Wire::Cancel(_) => {
-            false
-        }
+        Wire::CreateKeyspace(_)
+        | Wire::ChangeSettings(_)
+        | Wire::ListKeyspaces(_)
+        | Wire::Status(_)
+        | Wire::Cancel(_) => false,
     }
 }

@@ -120,6 +120,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Operation::DeleteKeyspace {
             keyspace: Keyspace::REGISTERS
         }),
+        any::<u64>().prop_map(|lease| Operation::ChangeSettings { lease }),
     ]
 }
 

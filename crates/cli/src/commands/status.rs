@@ -517,6 +517,7 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
                 "site": client.site_name(status.site),
                 "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),
                 "requests": status.requests,
+                "settings": status.settings.as_ref().map(super::settings::as_json),
                 "storage": storage_json(status),
                 "upkeep": upkeep_json(status),
                 "closed": closed_json(status),

@@ -87,8 +87,6 @@ pub struct Timing {
     pub lease: Micros,
     /// By how much longer an acceptor's read lease binds it: 0 but while the cluster changes that.
     pub lease_more: Micros,
-    /// A primary relies on what was sent since then, on its boot-time clock: the lease has grown.
-    pub lease_since: Micros,
     /// A follower that hears nothing of its primary this long after the lease tries to lead; seats
     /// add `stagger` each so that they rarely collide.
     pub election: Micros,
@@ -114,7 +112,6 @@ impl Default for Timing {
             beat: 100_000,
             lease: 900_000,
             lease_more: 0,
-            lease_since: 0,
             election: 500_000,
             stagger: 300_000,
             retry: 700_000,

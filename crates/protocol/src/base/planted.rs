@@ -428,8 +428,10 @@ planted_bugs! {
     SettledAtOnce,
     /// R9: a node that starts again counts its file's lease, and not the cluster's.
     LeaseOfTheFile,
-    /// R9: a lease that has grown is relied on where it was granted before.
-    OldGrantsCount,
+    /// R9: a change of the lease is over although a node that was given up may rely on the former.
+    GivenUpForgotten,
+    /// R9: an acceptor is bound by the shorter lease while it changes.
+    BoundByTheShorter,
     /// R9: who is told by a node that knows former members of the meta-group does not say who is.
     FormerMetaTold,
     /// R9: a node says that it knows of a change before that is durable.

@@ -232,6 +232,11 @@ pub enum Call {
         /// Which.
         keyspace: KeyspaceId,
     },
+    /// See [`Operation::ChangeSettings`](crate::Operation::ChangeSettings).
+    ChangeSettings {
+        /// The read lease, microseconds.
+        lease: Micros,
+    },
     /// The catalogue.
     Keyspaces,
     /// The state of one node.

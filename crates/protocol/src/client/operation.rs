@@ -231,7 +231,8 @@ impl Open {
             | Operation::Write { .. }
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
-            | Operation::DeleteKeyspace { .. } => true,
+            | Operation::DeleteKeyspace { .. }
+            | Operation::ChangeSettings { .. } => true,
             Operation::Renew { .. }
             | Operation::Get { .. }
             | Operation::Read { .. }
@@ -339,6 +340,7 @@ fn longest_key(call: &Call) -> usize {
         | Call::CreateKeyspace(_)
         | Call::ChangeKeyspace { .. }
         | Call::DeleteKeyspace { .. }
+        | Call::ChangeSettings { .. }
         | Call::Keyspaces
         | Call::Status { .. } => 0,
     }

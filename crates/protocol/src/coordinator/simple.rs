@@ -290,7 +290,21 @@ pub(super) fn delete(id: KeyspaceId, client: &Client, cx: &Cx<'_>) -> Box<dyn Jo
     catalogued("deleting the keyspace", command, client, cx)
 }
 
-/// A command for the catalogue, whose keeper decides.
+/// The job of `ChangeSettings`.
+pub(super) fn settle(lease: Micros, client: &Client, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
+    let beat = cx.env.timing.beat;
+    if lease < 2 * beat {
+        return Err(refuse::bad(&format!(
+            "a read lease is at least twice a beat, which is {} ms here (timing.beat_ms): no lease \
+             could be kept; choose a longer one",
+            beat / 1_000
+        )));
+    }
+    let command = GroupCommand::Settle { lease };
+    Ok(catalogued("changing the settings", command, client, cx))
+}
+
+/// A command for the meta-group, which decides.
 fn catalogued(
     what: &'static str,
     command: GroupCommand,

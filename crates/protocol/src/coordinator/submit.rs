@@ -89,6 +89,9 @@ pub(super) struct Answered {
     pub(super) answer: PrimaryAnswer,
 }
 
+/// So often a question is asked again after a 64th of a retry time; then after an eighth.
+const SHORT_PAUSES: u8 = 8;
+
 #[derive(Debug)]
 struct Ask {
     task: TaskId,
@@ -104,6 +107,8 @@ struct Ask {
     next: Option<NodeName>,
     turn: usize,
     hops: u8,
+    /// Pauses since it was asked: the first [`SHORT_PAUSES`] are an eighth of the others.
+    pauses: u8,
     unsure: bool,
     last: Option<Rejection>,
 }
@@ -151,6 +156,7 @@ impl Submitter {
             next: None,
             turn: 0,
             hops: 0,
+            pauses: 0,
             unsure: false,
             last: None,
         };
@@ -278,7 +284,10 @@ impl Submitter {
         rejection: &Rejection,
         cx: &mut Cx<'_>,
     ) -> Option<bool> {
-        let pause = cx.env.timing.retry / 8;
+        // A primary that ends its log to go on with the next is away for a round trip.
+        let short = ask.pauses < SHORT_PAUSES;
+        let pause = cx.env.timing.retry / if short { 64 } else { 8 };
+        ask.pauses = ask.pauses.saturating_add(1);
         match rejection {
             Rejection::NotPrimary(Some(hint)) if *hint != from && cx.topology.hears(*hint) => {
                 let hint = *hint;

@@ -2,6 +2,7 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
+use super::membership::Settling;
 use super::memory::Kept;
 use super::usage::Usage;
 use super::{Node, Step};
@@ -131,8 +132,8 @@ pub struct Here {
     pub(super) news: BTreeSet<SegmentId>,
     /// When it next asks whether closing logs may go.
     pub(super) next_follow_up: Micros,
-    /// While the settings change: how many changes each node has said that it knows of.
-    pub(super) told_settings: BTreeMap<NodeName, u64>,
+    /// While the settings change.
+    pub(super) settling: Settling,
     pub(super) registry: Registry,
     /// The registry names every node, durably.
     pub(super) complete: bool,
@@ -184,7 +185,7 @@ impl Here {
         let mut registry =
             saved.unwrap_or_else(|| Registry::beginning(&config.cluster, &config.timing));
         if !config.planted.has(Bug::LeaseOfTheFile) {
-            registry.settings().rule(&mut config, now.monotonic);
+            registry.settings().rule(&mut config);
         }
         let mut file = config.cluster.nodes.iter();
         if let Some(node) = file.find(|node| node.name == id.name) {
@@ -226,7 +227,7 @@ impl Here {
             location_changed: true,
             news: BTreeSet::new(),
             next_follow_up: 0,
-            told_settings: BTreeMap::new(),
+            settling: Settling::default(),
             registry,
             complete,
             ready: BTreeSet::new(),
@@ -829,7 +830,7 @@ impl Node {
         let newer = meta.registry().version() > self.here.registry.version();
         let registry = newer.then(|| meta.registry().clone());
         if let Some(registry) = &registry {
-            self.here.learn_registry(registry, step.now, step.fx);
+            self.here.learn_registry(registry, step.fx);
         }
         let told = catalogue.is_some();
         if let Some(catalogue) = catalogue {

@@ -16,16 +16,26 @@
 //! seat.
 
 use super::{Here, Node, Step};
-use crate::base::{Bug, Epoch, GroupId, NodeId, NodeInfo, NodeName, Now};
+use crate::base::{Bug, Epoch, GroupId, Micros, NodeId, NodeInfo, NodeName};
 use crate::command::{Body, GroupCommand};
 use crate::io::Effects;
 use crate::message::{Hello, Message};
 use crate::registry::{Registry, Standing};
 use crate::ring;
 use crate::wire::{self, record};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+
+/// What this node has heard of a change of the settings.
+#[derive(Debug, Default)]
+pub(super) struct Settling {
+    /// The version of the registry that each node has said to have, durably.
+    known: BTreeMap<NodeName, u64>,
+    /// Since when all have this one.
+    all_since: Option<(u64, Micros)>,
+}
 
 impl Node {
     pub(super) fn say_hello(&self, to: NodeName, answer: bool, step: &mut Step<'_>) {
@@ -47,7 +57,7 @@ impl Node {
         if let Some(why) = self.here.why_disowned(&hello.registry).filter(|_| !rejoins) {
             // What it was told is what keeps it from starting again.
             if self.here.started {
-                self.here.learn_registry(&hello.registry, step.now, step.fx);
+                self.here.learn_registry(&hello.registry, step.fx);
             }
             step.fx.halt = Some(why);
             return;
@@ -78,7 +88,7 @@ impl Node {
         // Whoever says it: there is one registry of each version. All whom this node knows may be
         // gone, and whom they have been followed by it does not know yet.
         if self.here.started {
-            self.here.learn_registry(theirs, step.now, step.fx);
+            self.here.learn_registry(theirs, step.fx);
         }
         if !self.here.knows(from) {
             return self.ignore("unknown incarnation");
@@ -196,12 +206,12 @@ impl Here {
     }
 
     /// Takes a newer registry over.
-    pub(super) fn learn_registry(&mut self, registry: &Registry, now: Now, fx: &mut Effects) {
+    pub(super) fn learn_registry(&mut self, registry: &Registry, fx: &mut Effects) {
         if registry.version() <= self.registry.version() {
             return;
         }
         self.registry = registry.clone();
-        registry.settings().rule(&mut self.config, now.monotonic);
+        registry.settings().rule(&mut self.config);
         self.put_registry(fx);
         self.name_nodes();
         self.renew_sources();
@@ -231,16 +241,16 @@ impl Here {
     /// Says what this node knows of the settings, as long as they change: to the members of the
     /// meta-group, of whom the leader has it decided when all nodes have said so.
     pub(super) fn follow_settings(&mut self, step: &mut Step<'_>) {
-        let settings = *self.registry.settings();
-        if settings.before.is_none() {
-            self.told_settings.clear();
+        if self.registry.settings().before.is_none() {
+            self.settling = Settling::default();
             return;
         }
+        let (version, now) = (self.registry.version(), step.now.monotonic);
         let Some(meta) = self.directory.location(GroupId::META) else {
             return;
         };
         for node in meta.group.view.nodes() {
-            let (version, epoch) = (settings.version, meta.epoch());
+            let epoch = meta.epoch();
             let known = Message::Ring(ring::Message::Knows { version, epoch });
             // A node that forgets the change must not be counted on.
             match self.config.planted.has(Bug::KnownBeforeFlush) {
@@ -248,11 +258,23 @@ impl Here {
                 false => step.fx.promise(node, known),
             }
         }
-        let known = |name| self.told_settings.get(&name) >= Some(&settings.version);
-        let all = self.registry.present().all(|(name, _)| known(name));
-        let leads = self.groups.get(&GroupId::META);
-        if all && leads.is_some_and(|room| room.log.is_primary()) {
-            let settled = GroupCommand::Settled(settings.version);
+        let known = &self.settling.known;
+        let all = (self.registry.present()).all(|(name, _)| known.get(&name) >= Some(&version));
+        let since = self.settling.all_since;
+        self.settling.all_since = since.filter(|(of, _)| all && *of == version);
+        let wait = match self.config.planted.has(Bug::GivenUpForgotten) {
+            true => 0,
+            false => self.config.timing.lease_bound(),
+        };
+        let room = self.groups.get(&GroupId::META);
+        if !all || !room.is_some_and(|room| room.log.is_primary()) {
+            return;
+        }
+        // Nobody hears a node any more that was given up, and what it was granted is over soon.
+        let (_, since) = *self.settling.all_since.get_or_insert((version, now));
+        if since + wait <= now {
+            self.settling.all_since = None;
+            let settled = GroupCommand::Settled(self.registry.settings().version);
             self.propose_own(GroupId::META, Body::Group(settled), step);
         }
     }
@@ -264,7 +286,7 @@ impl Here {
         epoch: Epoch,
         step: &mut Step<'_>,
     ) {
-        let known = self.told_settings.entry(from).or_default();
+        let known = self.settling.known.entry(from).or_default();
         *known = version.max(*known);
         let meta = self.directory.location(GroupId::META);
         let silent = self.config.planted.has(Bug::FormerMetaTold);

@@ -196,9 +196,7 @@ impl Node {
             Message::BeatAck(ack) => self.on_beat_ack(from.name, ack, step),
             Message::Catalogue(catalogue) => self.here.learn_catalogue(catalogue, step.fx),
             Message::Ring(message) => self.on_ring(from.name, message, step),
-            Message::Registry(registry) => {
-                self.here.learn_registry(&registry, step.now, step.fx);
-            }
+            Message::Registry(registry) => self.here.learn_registry(&registry, step.fx),
         }
     }
 

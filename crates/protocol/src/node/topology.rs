@@ -305,6 +305,7 @@ impl Topology for Known<'_> {
                 .collect(),
             requests: 0,
             group_sizes: self.group_sizes().iter().map(|n| *n as u8).collect(),
+            settings: Some(*here.registry.settings()),
             storage: self.storage(),
             upkeep: Box::new(self.upkeep()),
             closed: Box::default(),

@@ -90,8 +90,7 @@ impl Log {
             return false;
         }
         let lease = timing.shortened(timing.lease);
-        let counts = |t| timing.lease_since <= t && now.monotonic < t + lease;
-        let fresh = |sent: &Option<Micros>| sent.is_some_and(counts);
+        let fresh = |sent: &Option<Micros>| sent.is_some_and(|t| now.monotonic < t + lease);
         let own = usize::from(self.seat.0);
         let others = lead
             .acked

@@ -68,7 +68,8 @@ fn registry_8(registry: &Registry) -> OldRegistry {
     );
     let now: Now = wire::decode(&wire::encode(registry)).expect("a registry");
     let (version, file, first, next, sites, nodes, _) = now;
-    (version, file, first, next, sites, nodes)
+    // It was of the cluster file alone.
+    (version, file ^ 1, first, next, sites, nodes)
 }
 
 /// A state of the meta-group as version 8 had it.

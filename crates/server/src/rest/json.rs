@@ -430,6 +430,13 @@ pub(super) struct TimesJson {
     pub(super) section_max_ms: Option<u64>,
 }
 
+/// Another read lease.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LeaseJson {
+    pub(super) lease_ms: u64,
+}
+
 fn replicated() -> String {
     "replicated".into()
 }
@@ -522,6 +529,9 @@ pub(super) struct Status {
     clock: ClockOut,
     alive: Vec<u32>,
     requests: u64,
+    /// What all nodes count alike, as this one knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<SettingsOut>,
     cluster: String,
     sites: Vec<String>,
     segment_bits: u32,
@@ -534,6 +544,16 @@ pub(super) struct Status {
     /// Connections that it has refused or ended since it started.
     closed: Vec<Closed>,
     logs: Vec<Log>,
+}
+
+#[derive(Debug, Serialize)]
+struct SettingsOut {
+    /// How often it has changed.
+    changes: u64,
+    lease_ms: u64,
+    /// While a node may not know of the change.
+    before_ms: Option<u64>,
+    request_ms: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -723,6 +743,12 @@ impl Status {
                 .map(name)
                 .collect(),
             requests: status.requests,
+            settings: status.settings.map(|settings| SettingsOut {
+                changes: settings.version,
+                lease_ms: settings.lease / 1_000,
+                before_ms: settings.before.map(|before| before / 1_000),
+                request_ms: settings.request / 1_000,
+            }),
             cluster: hex(porter.cluster.id.0),
             sites: porter.cluster.sites.clone(),
             segment_bits: porter.cluster.segment_bits.into(),

@@ -82,6 +82,7 @@ fn routes() -> Vec<Route> {
         "/v1/sections/{id}/resume": post sections::resume;
         "/v1/sections/{id}/keys/{key}":
             get sections::get, put sections::change, delete sections::change;
+        "/v1/settings": patch change_settings;
         "/v1/status": get status;
         "/": get index;
         "/healthz": get healthz;
@@ -386,6 +387,16 @@ async fn change_keyspace(
         section_max_us: times.section_max_ms.map(micros).transpose()?,
     };
     rest.ask(Wire::ChangeKeyspace(change)).await?;
+    Ok(Json(json::Done::new(None, None)).into_response())
+}
+
+async fn change_settings(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
+    let settings = parse::<json::LeaseJson>(&rest.body(given)?)?;
+    let change = v1::ChangeSettingsRequest {
+        header: Some(rest.header(&headers)?),
+        lease_us: micros(settings.lease_ms)?,
+    };
+    rest.ask(Wire::ChangeSettings(change)).await?;
     Ok(Json(json::Done::new(None, None)).into_response())
 }
 

@@ -33,7 +33,7 @@ async fn status(client: &mut Client, session: &mut Session) -> v1::ClockStatus {
         header: session.header(),
     };
     let status = client.status(request).await.unwrap().into_inner();
-    *status.clock.unwrap()
+    status.clock.unwrap()
 }
 
 fn coded_key(name: &str) -> v1::Key {

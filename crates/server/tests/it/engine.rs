@@ -118,6 +118,7 @@ impl Small {
                 logs: vec![],
                 requests: 7,
                 group_sizes: vec![],
+                settings: None,
                 storage: vec![],
                 upkeep: Box::default(),
                 closed: Box::default(),

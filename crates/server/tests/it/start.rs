@@ -54,11 +54,12 @@ async fn a_directory_that_is_not_this_nodes_is_refused() {
     );
     let file = config.data_dir.join("identity.toml");
     let text = std::fs::read_to_string(&file).unwrap();
-    let version = format!("version = {}", fermata_protocol::wire::VERSION);
-    std::fs::write(&file, text.replace(&version, "version = 9")).unwrap();
+    let [version, later] = [0, 1].map(|by| fermata_protocol::wire::VERSION + by);
+    let of = |version| format!("version = {version}");
+    std::fs::write(&file, text.replace(&of(version), &of(later))).unwrap();
     let (code, line) = refusal(&config).await;
     assert!(
-        code == 3 && line.contains("format version 9"),
+        code == 3 && line.contains(&format!("format version {later}")),
         "{code}: {line}"
     );
     std::fs::write(&file, "not toml at all [").unwrap();

@@ -77,6 +77,7 @@ impl Mapper<'_> {
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
+            | Operation::ChangeSettings { .. }
             | Operation::Keyspaces
             | Operation::Catalogue
             | Operation::Status => {}

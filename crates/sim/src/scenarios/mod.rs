@@ -904,6 +904,16 @@ pub const ALL: &[Scenario] = &[
         play: settings::lease_told_in_vain,
     },
     Scenario {
+        name: "lease-shrinks",
+        about: "the read lease shrinks, and its holder does not know",
+        play: settings::lease_shrinks,
+    },
+    Scenario {
+        name: "lease-of-the-given-up",
+        about: "the read lease shrinks, and its holder is given up as lost while it lives",
+        play: settings::lease_of_the_given_up,
+    },
+    Scenario {
         name: "lease-awaits-all",
         about: "a read lease does not change before every node knows, or is out",
         play: settings::lease_awaits_all,

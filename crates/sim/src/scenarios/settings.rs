@@ -13,11 +13,16 @@ use fermata_protocol::settings::Settings;
 const ALL: [NodeName; 6] = [A, B, C, D, E, F];
 /// A stage's lease is four seconds.
 const LONG: Micros = 20_000_000;
+const SHORT: Micros = 1_000_000;
 
 /// The lease is to be long.
 fn settle(stage: &mut Stage) {
-    let lease = LONG;
-    nemesis::propose(&mut stage.world, 0xfeed, GroupCommand::Settle { lease });
+    settle_to(stage, LONG);
+}
+
+fn settle_to(stage: &mut Stage, lease: Micros) {
+    let session = 0xfeed + stage.world.now;
+    nemesis::propose(&mut stage.world, session, GroupCommand::Settle { lease });
 }
 
 /// What a node goes by.
@@ -28,8 +33,12 @@ fn settings(world: &World, name: NodeName) -> Option<Settings> {
 
 /// Each of these knows of a change, which is over.
 fn settled(stage: &mut Stage, names: &[NodeName]) {
+    settled_to(stage, LONG, names);
+}
+
+fn settled_to(stage: &mut Stage, lease: Micros, names: &[NodeName]) {
     let names = names.to_vec();
-    let over = |settings: Settings| settings.lease == LONG && settings.before.is_none();
+    let over = move |at: Settings| at.lease == lease && at.before.is_none();
     let all = move |w: &World| {
         names
             .iter()
@@ -136,12 +145,64 @@ pub(super) fn lease_forgotten(stage: &mut Stage) {
         machine.expect("a node of this world").disk.latency = flush;
         stage.world.start(name);
     }
-    stage.pass(5_000);
+    // One lease after they have said that they know.
+    stage.pass(30_000);
     depose(stage);
     stage.discard(deaf);
     stage.mend();
     settled(stage, &ALL);
     random::rest(&mut stage.world);
+}
+
+/// A holds a lease that shrinks, and hears of it late; B and C start again while it does.
+pub(super) fn lease_shrinks(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.lease = LONG);
+    meta_elsewhere(stage);
+    let deaf = stage.lose(registry_to(&[A]));
+    settle_to(stage, SHORT);
+    let short = |w: &World, name: &NodeName| settings(w, *name).is_some_and(|s| s.lease == SHORT);
+    let told = stage.until(move |w| [B, C].iter().all(|name| short(w, name)));
+    stage.expect(told, "B and C know");
+    stage.pass(1_000);
+    stage.cut(A, &[B, C]);
+    for name in [B, C] {
+        stage.world.stop(name, true);
+        stage.world.start(name);
+    }
+    stage.pass(15_000);
+    stage.discard(deaf);
+    stage.mend();
+    settled_to(stage, SHORT, &ALL);
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v2");
+    random::rest(&mut stage.world);
+}
+
+/// A holds a lease that shrinks, is cut off from all, and is given up; then B and C start again.
+pub(super) fn lease_of_the_given_up(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.lease = LONG);
+    meta_elsewhere(stage);
+    stage.pass(1_000);
+    stage.isolate(A);
+    settle_to(stage, SHORT);
+    let lost = true;
+    let command = GroupCommand::Dismiss { name: A, lost };
+    nemesis::propose(&mut stage.world, 0xdead, command);
+    let out = |w: &World| {
+        let node = w.machines[&B].node();
+        node.is_some_and(|node| !node.here().registry().knows(w.machines[&A].id()))
+    };
+    let out = stage.until(out);
+    stage.expect(out, "A is given up");
+    stage.pass(3_000);
+    for name in [B, C] {
+        stage.world.stop(name, true);
+        stage.world.start(name);
+    }
+    stage.pass(10_000);
+    settled_to(stage, SHORT, &[B, C, D, E, F]);
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v2");
 }
 
 /// E knows the meta-group's former members, of whom C is one still, and does not lead.
@@ -156,13 +217,18 @@ pub(super) fn lease_told_in_vain(stage: &mut Stage) {
     settled(stage, &ALL);
 }
 
-/// A node sleeps while the lease is to change: it changes when that node knows, or is out.
+/// A node sleeps while the lease is to change: that is taken back, and changes when the node is
+/// out.
 pub(super) fn lease_awaits_all(stage: &mut Stage) {
     stage.world.stop(F, true);
     settle(stage);
     stage.pass(30_000);
     let open = settings(&stage.world, A).is_some_and(|at| at.before.is_some());
     stage.expect(open, "a node that is in the cluster does not know");
+    let (first, rest) = (stage.world.setup.timing.lease, [A, B, C, D, E]);
+    settle_to(stage, first);
+    settled_to(stage, first, &rest);
+    settle(stage);
     nemesis::leave(&mut stage.world, F);
-    settled(stage, &[A, B, C, D, E]);
+    settled(stage, &rest);
 }

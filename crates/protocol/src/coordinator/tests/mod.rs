@@ -123,6 +123,7 @@ impl Topology for Cluster {
             logs: Vec::new(),
             requests: 0,
             group_sizes: vec![3],
+            settings: None,
             storage: Vec::new(),
             upkeep: Default::default(),
             closed: Box::default(),

@@ -1,0 +1,91 @@
+//! `fermata settings`: what all nodes of a cluster count alike, and another read lease.
+
+use std::time::Duration;
+
+use fermata_client::Client;
+use fermata_protocol::settings::Settings;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::args::Global;
+use crate::connect::connect;
+use crate::duration;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Table};
+
+/// How long a node may take to tell.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often a change is looked after.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// Shows the settings, changed before if a lease is given. Exit status 69 while a node does not
+/// know of the change.
+pub(crate) async fn run(global: &Global, lease: Option<Duration>) -> Result<u8, Failure> {
+    let client = connect(global).await?;
+    let mut settings = known(&client).await?;
+    let Some(lease) = lease else {
+        show(global, &settings)?;
+        return Ok(0);
+    };
+    let changes = settings.version;
+    client.change_settings(lease).await?;
+    let deadline = Instant::now() + global.timeout();
+    let over = loop {
+        settings = known(&client).await?;
+        let over = settings.version > changes && settings.before.is_none();
+        if over || Instant::now() >= deadline {
+            break over;
+        }
+        tokio::time::sleep(LOOKS).await;
+    };
+    show(global, &settings)?;
+    Ok(if over { 0 } else { Exit::Unavailable as u8 })
+}
+
+/// The settings after most changes that any node knows of.
+async fn known(client: &Client) -> Result<Settings, Failure> {
+    let ask = |index| tokio::time::timeout(PATIENCE, client.status(Some(index)));
+    let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
+    let statuses = answers.into_iter().filter_map(|answer| answer.ok()?.ok());
+    let statuses: Vec<_> = statuses.collect();
+    let known = statuses.iter().filter_map(|status| status.settings);
+    match known.max_by_key(|settings| settings.version) {
+        Some(settings) => Ok(settings),
+        // Of all that are asked no node has answered: that one says why.
+        None if statuses.is_empty() => Err(client.status(None).await.err().map_or_else(
+            || Failure::usage("no node has answered; try again"),
+            Failure::from,
+        )),
+        None => Err(Failure::usage(
+            "this cluster's values and locks are in other stores: it has no settings",
+        )),
+    }
+}
+
+/// The settings for programs.
+pub(super) fn as_json(settings: &Settings) -> Value {
+    json!({
+        "changes": settings.version,
+        "lease_ms": settings.lease / 1_000,
+        "before_ms": settings.before.map(|before| before / 1_000),
+        "request_ms": settings.request / 1_000,
+    })
+}
+
+fn show(global: &Global, settings: &Settings) -> Result<(), Failure> {
+    if global.json {
+        return output::json(&as_json(settings));
+    }
+    let time = |micros| duration::show(Duration::from_micros(micros));
+    let mut table = Table::new(&["setting", "value"]);
+    let changing = settings.before.map(|before| {
+        format!(
+            ", before {}: a node of the cluster does not know yet",
+            time(before)
+        )
+    });
+    let lease = time(settings.lease) + &changing.unwrap_or_default();
+    table.row(vec!["lease".to_owned(), lease]);
+    table.row(vec!["request".to_owned(), time(settings.request)]);
+    output::text(table)
+}
