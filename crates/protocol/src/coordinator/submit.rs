@@ -107,7 +107,7 @@ struct Ask {
     next: Option<NodeName>,
     turn: usize,
     hops: u8,
-    /// Pauses since it was asked: the first [`SHORT_PAUSES`] are an eighth of the others.
+    /// Pauses since nobody led: the first [`SHORT_PAUSES`] are an eighth of the others.
     pauses: u8,
     unsure: bool,
     last: Option<Rejection>,
@@ -284,10 +284,7 @@ impl Submitter {
         rejection: &Rejection,
         cx: &mut Cx<'_>,
     ) -> Option<bool> {
-        // A primary that ends its log to go on with the next is away for a round trip.
-        let short = ask.pauses < SHORT_PAUSES;
-        let pause = cx.env.timing.retry / if short { 64 } else { 8 };
-        ask.pauses = ask.pauses.saturating_add(1);
+        let pause = cx.env.timing.retry / 8;
         match rejection {
             Rejection::NotPrimary(Some(hint)) if *hint != from && cx.topology.hears(*hint) => {
                 let hint = *hint;
@@ -303,6 +300,10 @@ impl Submitter {
             }
             Rejection::NotPrimary(_) | Rejection::Elsewhere(_) => {
                 self.hints.remove(&ask.target);
+                // A primary that ends its log to go on with the next is away for a round trip.
+                let short = ask.pauses < SHORT_PAUSES;
+                ask.pauses = ask.pauses.saturating_add(1);
+                let pause = if short { pause / 8 } else { pause };
                 self.pause(id, ask, pause, cx);
             }
             Rejection::Overtaken => {
