@@ -75,7 +75,7 @@ impl Settings {
         let differs = pairs.into_iter().find(|(_, own, cluster)| own != cluster);
         Ok(differs.map(|(what, own, cluster)| {
             format!(
-                "timing.{what} is {} here and {} in the cluster, which holds: it began with that",
+                "timing.{what} is {} here and {} in the cluster: the cluster's holds",
                 ms(own),
                 ms(cluster)
             )

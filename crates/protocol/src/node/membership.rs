@@ -279,6 +279,8 @@ impl Here {
         }
     }
 
+    /// A node has a version of the registry, durably, and tells those whom it takes for the
+    /// meta-group as of this epoch.
     pub(super) fn on_knows(
         &mut self,
         from: NodeName,

@@ -12,17 +12,19 @@ use std::collections::BTreeMap;
 /// The group that kept the catalogue.
 const FIRST: GroupId = GroupId(1);
 
+/// A group's state in this version.
+type GroupNow = (
+    u64,
+    Location,
+    u8,
+    Option<View>,
+    Option<(Registry, Catalogue)>,
+    Sessions,
+);
+
 /// A state of the meta-group, as the log of the first group had it.
 fn state_before(config: &Config, state: &Bytes) -> Bytes {
-    type Now = (
-        u64,
-        Location,
-        u8,
-        Option<View>,
-        Option<(Registry, Catalogue)>,
-        Sessions,
-    );
-    let now: Now = wire::decode(state).expect("a group's state");
+    let now: GroupNow = wire::decode(state).expect("a group's state");
     let (commands, _, least, next, meta, sessions) = now;
     let location = Location::beginning(&config.cluster.groups[0]);
     let (_, catalogue) = meta.expect("the meta-group's");
@@ -74,15 +76,7 @@ fn registry_8(registry: &Registry) -> OldRegistry {
 
 /// A state of the meta-group as version 8 had it.
 fn state_8(state: &Bytes) -> Bytes {
-    type Now = (
-        u64,
-        Location,
-        u8,
-        Option<View>,
-        Option<(Registry, Catalogue)>,
-        Sessions,
-    );
-    let now: Now = wire::decode(state).expect("a group's state");
+    let now: GroupNow = wire::decode(state).expect("a group's state");
     let (commands, location, least, next, meta, sessions) = now;
     let meta = meta.map(|(registry, catalogue)| (registry_8(&registry), catalogue));
     wire::encode(&(commands, location, least, next, meta, sessions))

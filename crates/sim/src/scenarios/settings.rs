@@ -31,6 +31,21 @@ fn settings(world: &World, name: NodeName) -> Option<Settings> {
     node.map(|node| *node.here().registry().settings())
 }
 
+/// Each of these has heard of a change to this lease.
+fn heard(stage: &mut Stage, lease: Micros, names: &'static [NodeName]) {
+    let has = move |w: &World, name| settings(w, name).is_some_and(|at| at.lease == lease);
+    let heard = stage.until(move |w| names.iter().all(|name| has(w, *name)));
+    stage.expect(heard, "members hear of another lease");
+}
+
+/// B and C lose power, and start again.
+fn others_restart(stage: &mut Stage) {
+    for name in [B, C] {
+        stage.world.stop(name, true);
+        stage.world.start(name);
+    }
+}
+
 /// Each of these knows of a change, which is over.
 fn settled(stage: &mut Stage, names: &[NodeName]) {
     settled_to(stage, LONG, names);
@@ -83,8 +98,7 @@ pub(super) fn lease_grows(stage: &mut Stage) {
     meta_elsewhere(stage);
     let deaf = stage.lose(registry_to(&[B, C]));
     settle(stage);
-    let told = stage.until(|w| settings(w, A).is_some_and(|at| at.lease == LONG));
-    stage.expect(told, "A knows");
+    heard(stage, LONG, &[A]);
     // Its beats are answered once more.
     stage.pass(1_000);
     depose(stage);
@@ -99,10 +113,7 @@ pub(super) fn lease_kept(stage: &mut Stage) {
     settle(stage);
     settled(stage, &ALL);
     stage.pass(1_000);
-    for name in [B, C] {
-        stage.world.stop(name, true);
-        stage.world.start(name);
-    }
+    others_restart(stage);
     depose(stage);
     stage.mend();
     random::rest(&mut stage.world);
@@ -131,12 +142,7 @@ pub(super) fn lease_forgotten(stage: &mut Stage) {
         machine.expect("a node of this world").disk.latency = (9_000_000, 9_000_000);
     }
     settle(stage);
-    let both = |w: &World| {
-        let long = |name: &NodeName| settings(w, *name).is_some_and(|at| at.lease == LONG);
-        [A, B, C].iter().all(long)
-    };
-    let known = stage.until(both);
-    stage.expect(known, "three members know");
+    heard(stage, LONG, &[A, B, C]);
     stage.pass(2_000);
     let deaf = stage.lose(registry_to(&[B, C]));
     for name in [B, C] {
@@ -160,15 +166,10 @@ pub(super) fn lease_shrinks(stage: &mut Stage) {
     meta_elsewhere(stage);
     let deaf = stage.lose(registry_to(&[A]));
     settle_to(stage, SHORT);
-    let short = |w: &World, name: &NodeName| settings(w, *name).is_some_and(|s| s.lease == SHORT);
-    let told = stage.until(move |w| [B, C].iter().all(|name| short(w, name)));
-    stage.expect(told, "B and C know");
+    heard(stage, SHORT, &[B, C]);
     stage.pass(1_000);
     stage.cut(A, &[B, C]);
-    for name in [B, C] {
-        stage.world.stop(name, true);
-        stage.world.start(name);
-    }
+    others_restart(stage);
     stage.pass(15_000);
     stage.discard(deaf);
     stage.mend();
@@ -195,10 +196,7 @@ pub(super) fn lease_of_the_given_up(stage: &mut Stage) {
     let out = stage.until(out);
     stage.expect(out, "A is given up");
     stage.pass(3_000);
-    for name in [B, C] {
-        stage.world.stop(name, true);
-        stage.world.start(name);
-    }
+    others_restart(stage);
     stage.pass(10_000);
     settled_to(stage, SHORT, &[B, C, D, E, F]);
     let h1 = stage.client(&[5]);
