@@ -222,7 +222,10 @@ const SUITES: &[(&str, &[Bug])] = &[
         ],
     ),
     // Of what a member does while nobody asks, of which no client hears.
-    ("register_suite::upkeep", &[Bug::FinalByCountAlone]),
+    (
+        "register_suite::upkeep",
+        &[Bug::FinalByCountAlone, Bug::TraceUnderValueStays],
+    ),
     // By which a member that lags stays behind while others go on.
     (
         "paxos_log::transfer",

@@ -254,6 +254,8 @@ planted_bugs! {
     /// F8b: members look after what a quorum of those that are heard hold alone, although one of
     /// them was told that a tag is final.
     FinalByCountAlone,
+    /// G69: a delete that one member keeps stays where an eventual value has come above it.
+    TraceUnderValueStays,
     /// G23: what was read ahead for an enqueue that the log declined serves its repetition.
     SpeculationByName,
     /// G24: an adopted value outranks eventual puts as if its section had written it.

@@ -494,6 +494,41 @@ fn a_trace_that_fewer_than_a_quorum_keep_goes() {
     }
 }
 
+/// G69: two of three members have removed a delete's trace, and the third has taken an eventual put
+/// before the word of it, which then spreads. Tags that each member ends with.
+fn trace_under_a_value(planted: Planted) -> Vec<Vec<Tag>> {
+    let mut world = World::new(3, 1, 1, planted);
+    world.history = vec![Command::Enqueue];
+    all_apply(&mut world);
+    delete(&mut world, 2, put(1, 1));
+    let floor = Command::Floor(1);
+    world.history.extend([Command::Remove(1), floor]);
+    all_apply(&mut world);
+    let tag = EventualTag {
+        applied: 3,
+        clock: 1,
+        ..EventualTag::default()
+    };
+    let content = copy(Tag::ZERO, "e");
+    for i in 0..3 {
+        let content = content.clone();
+        world.ask(i, &section_key(), Ask::EventualSpread { tag, content });
+    }
+    world.rest(4);
+    (0..3)
+        .map(|i| {
+            let held = survey(&mut world, i, &section_key());
+            assert_eq!(held.eventual, Some(tag), "member {i}");
+            held.tags
+        })
+        .collect()
+}
+
+#[test]
+fn a_trace_that_one_member_keeps_under_a_later_value_is_given_to_all() {
+    assert_eq!(trace_under_a_value(Planted::NONE), [[put(1, 1)]; 3]);
+}
+
 /// F8f: an eventual value that a section had adopted and deleted comes when every trace of it is
 /// gone. What is found then where it came to.
 fn late_spread(planted: Planted) -> Option<EventualTag> {
@@ -675,6 +710,12 @@ mod planted {
     fn what_is_final_by_count_alone_stays_at_fewer_than_a_quorum() {
         let tags = final_at_a_lost_disk(0, Planted::only(Bug::FinalByCountAlone));
         assert_eq!(tags, [put(1, 1)]);
+    }
+
+    #[test]
+    fn a_trace_under_a_later_value_that_stays_is_at_one_member() {
+        let tags = trace_under_a_value(Planted::only(Bug::TraceUnderValueStays));
+        assert_eq!(tags, [vec![], vec![], vec![put(1, 1)]]);
     }
 
     #[test]

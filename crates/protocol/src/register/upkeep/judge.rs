@@ -3,7 +3,7 @@
 //! The member with the highest tag, and among those the lowest seat, acts; a delete that everybody
 //! holds goes by the word of anybody who sees it.
 
-use super::rules::{survey, under_floor};
+use super::rules::{sections_under_floor, survey, under_floor};
 use super::{OWN, SUSPECTS_MAX, Trace, WISHES_MAX};
 use crate::base::{
     Bug, EventualTag, Kept, KeyId, LockRef, Micros, NodeName, Purpose, Seat, SegmentId, Shape,
@@ -62,6 +62,8 @@ struct Standing {
     floors: (LockRef, LockRef),
     /// Every member's cells lie under its own floor.
     under: bool,
+    /// Every member's versions and fence do, its eventual cell aside.
+    sections_under: bool,
 }
 
 impl Look {
@@ -92,6 +94,7 @@ impl Look {
             past: own.past,
             floors: (own.floor, own.floor),
             under: under_floor(&own, own.floor),
+            sections_under: sections_under_floor(&own, own.floor),
             own,
         };
         for (seat, held) in &self.heard {
@@ -112,6 +115,7 @@ impl Look {
             standing.fenced |= held.fence > top;
             standing.past |= held.past;
             standing.under &= under_floor(held, held.floor);
+            standing.sections_under &= sections_under_floor(held, held.floor);
             let (high, low) = standing.floors;
             standing.floors = (high.max(held.floor), low.min(held.floor));
         }
@@ -245,10 +249,18 @@ impl Replica {
     ) {
         let top = standing.own.tags.last().copied().unwrap_or_default();
         let complete = standing.complete;
-        // Nobody has anything that this delete could hide or be hidden by.
-        let last_trace = dead
+        let Ok(cell) = Cell::load(env.memory, &look.at) else {
+            return;
+        };
+        // Nobody has anything that this delete could hide; an eventual value that is newer stands
+        // above it here and everywhere (G69).
+        let stands = match &cell.head {
+            _ if env.planted.has(Bug::TraceUnderValueStays) => dead && standing.under,
+            head if head.hides_eventual() => dead && standing.under,
+            head => head.length().is_none() && standing.sections_under && !standing.past,
+        };
+        let last_trace = stands
             && standing.all
-            && standing.under
             && standing.newest
             && look
                 .heard
@@ -264,9 +276,6 @@ impl Replica {
         if standing.lacking.is_empty() {
             return;
         }
-        let Ok(cell) = Cell::load(env.memory, &look.at) else {
-            return;
-        };
         let Some(Ok(own)) = cell.head.version(top).map(|trace| cell.content_of(trace)) else {
             return;
         };

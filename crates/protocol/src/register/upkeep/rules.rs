@@ -146,6 +146,11 @@ impl Upkeep {
 /// Whether everything of a key lies under a floor, so that who knows that floor takes nothing more
 /// of the kind.
 pub(super) fn under_floor(held: &Survey, floor: LockRef) -> bool {
+    sections_under_floor(held, floor) && held.eventual.is_none_or(|e| e.applied < floor.0)
+}
+
+/// The same of the versions and the fence alone.
+pub(super) fn sections_under_floor(held: &Survey, floor: LockRef) -> bool {
     let highest = held.tags.last().copied().unwrap_or_default();
-    highest.max(held.fence).lock_ref <= floor && held.eventual.is_none_or(|e| e.applied < floor.0)
+    highest.max(held.fence).lock_ref <= floor
 }
