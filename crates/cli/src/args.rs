@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fermata_client::{Condition, Version};
+use fermata_protocol::settings::Setting;
 
 use crate::commands::server::EngineArgs;
 use crate::duration;
@@ -88,7 +89,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: KeyspaceCommand,
     },
-    /// Show what all nodes count alike, or give the cluster another read lease.
+    /// Show what all nodes count alike, or give the cluster another read lease or format.
     #[command(after_help = SETTINGS_HELP)]
     Settings(SettingsArgs),
     /// Decide whether a recorded history of registers is linearizable, or one of transactions
@@ -289,14 +290,29 @@ pub(crate) struct SettingsArgs {
     /// The read lease from now on: how long a member is bound to its primary.
     #[arg(long, value_name = "DURATION", value_parser = duration::positive)]
     pub(crate) lease: Option<Duration>,
+    /// The format from now on in which nodes write for each other: the one after the present one.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "lease")]
+    pub(crate) format: Option<u16>,
     #[command(flatten)]
     cluster: ClusterOptions,
+}
+
+impl SettingsArgs {
+    /// What is to be changed, if anything is.
+    pub(crate) fn change(&self) -> Option<Setting> {
+        let micros = |lease: Duration| u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
+        let lease = self.lease.map(|lease| Setting::Lease(micros(lease)));
+        lease.or(self.format.map(Setting::Format))
+    }
 }
 
 const SETTINGS_HELP: &str = "\
 A changed lease holds once every node of the cluster knows of it; this waits for that, at most as
 long as --timeout says. Until then nodes rely on the shorter of both leases, and are bound by the
-longer one. A node that is down holds up the change, and nothing else.";
+longer one. A node that is down holds up the change, and nothing else.
+
+A format is raised once every node runs a version of this program that reads it, and is never
+lowered; until every node has said so, the present one given again takes that back.";
 
 /// See `fermata locks --help`.
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ use fermata_api::{Names, Secret};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
 use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
 use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
+use fermata_protocol::settings::Setting;
 use fermata_protocol::{Code, Refusal};
 use std::future::Future;
 use std::io::Read;
@@ -572,16 +573,18 @@ impl Client {
         self.shared.call(call).await.map(drop)
     }
 
-    /// Changes the read lease that all nodes of the cluster count. It is begun once this returns,
-    /// and over when every node knows: [`NodeStatus::settings`] says so.
+    /// Changes the read lease, or the format, of all nodes of the cluster. It is begun once this
+    /// returns, and over when every node knows: [`NodeStatus::settings`] says so.
     ///
     /// # Errors
-    /// `BadRequest` for a lease below twice a beat or above ten minutes, while another change is
-    /// under way, and with another engine than the native one; and as [`Client::get`].
-    pub async fn change_settings(&self, lease: Duration) -> Result<(), Error> {
-        let lease = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
-        let call = Call::ChangeSettings { lease };
-        self.shared.call(call).await.map(drop)
+    /// `BadRequest` for a lease below twice a beat or above ten minutes, for a format but the next
+    /// one, while another change is under way, and with another engine than the native one; and as
+    /// [`Client::get`].
+    pub async fn change_settings(&self, setting: Setting) -> Result<(), Error> {
+        self.shared
+            .call(Call::ChangeSettings(setting))
+            .await
+            .map(drop)
     }
 
     /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take

@@ -164,7 +164,7 @@ mod tests {
     fn hello(names: usize) -> Message {
         Message::Hello(Hello {
             cluster: ClusterId(7),
-            registry: Registry::beginning(&sites(names), &Timing::default()),
+            registry: Registry::beginning(&sites(names), &Timing::default(), wire::VERSION),
             complete: false,
             answer: false,
         })

@@ -70,6 +70,7 @@ fn config(name: NodeName) -> Config {
         },
         timing: Timing::default(),
         limits: Limits::default(),
+        formats: fermata_protocol::wire::FORMATS,
         planted: Planted::NONE,
     }
 }

@@ -230,7 +230,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                            another one";
                 Err(Refusal::definite(Code::BadRequest, why))
             }
-            Operation::ChangeSettings { .. } => {
+            Operation::ChangeSettings(_) => {
                 let why = "on this engine there is no read lease: values and locks are in other \
                            stores; nothing was changed";
                 Err(Refusal::definite(Code::BadRequest, why))

@@ -7,6 +7,7 @@ use crate::base::{
 };
 use crate::base::{KeyId, Tag};
 use crate::request::Mode;
+use crate::settings::Setting;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -109,7 +110,7 @@ impl Command {
                 GroupCommand::ChangeKeyspace { .. }
                 | GroupCommand::DeleteKeyspace(_)
                 | GroupCommand::Dismiss { .. }
-                | GroupCommand::Settle { .. }
+                | GroupCommand::Settle(_)
                 | GroupCommand::Settled(_)
                 | GroupCommand::Moved { .. }
                 | GroupCommand::Harvested { .. },
@@ -269,6 +270,8 @@ pub enum GroupCommand {
         view: View,
         /// A member is lost, so that nobody waits for the values of two earlier epochs.
         pressing: bool,
+        /// The logs of that epoch are of this format, or of this one's if that is higher.
+        format: u16,
     },
     /// Add a keyspace; its id is given when applied.
     CreateKeyspace(Keyspace),
@@ -332,12 +335,9 @@ pub enum GroupCommand {
         /// Its disk is lost with all that was there alone: nobody waits for that any more.
         lost: bool,
     },
-    /// Another read lease, microseconds: see [`Settings`](crate::settings::Settings).
-    Settle {
-        /// From now on, once every node knows.
-        lease: Micros,
-    },
-    /// Every node knows of this many changes of the lease, durably.
+    /// Another setting, once every node knows: see [`Settings`](crate::settings::Settings).
+    Settle(Setting),
+    /// Every node knows of this many changes of the settings, durably.
     Settled(u64),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** Version 7 had no meta-group: the log of the first group kept the keyspace catalogue
 //! beside the group's own state, and each node a table of incarnations alone. The registry of
-//! version 8 had no settings: each node had its file's.
+//! version 8 had no settings: each node had its file's; and no log said of which format it is.
 //!
 //! **Idea.** What that log orders *is* the catalogue, and nobody ever changed the members of a
 //! group. So it becomes the meta-group's, with all its votes and promises, and the first group gets
@@ -15,7 +15,8 @@
 //! of one version, as around a restart.
 
 use crate::base::{
-    Config, Directory, GroupId, Incarnation, Location, LogId, NodeName, Scope, View,
+    Config, Directory, Epoch, Group, GroupId, Incarnation, LogId, NodeName, Past, Scope, SegmentId,
+    View,
 };
 use crate::catalogue::Catalogue;
 use crate::group::GroupState;
@@ -25,7 +26,7 @@ use crate::registry::{Registered, Registry};
 use crate::sessions::Sessions;
 use crate::wire::{self, record};
 use alloc::borrow::ToOwned as _;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -46,11 +47,21 @@ type OldRegistry = (
     BTreeMap<NodeName, Registered>,
 );
 
+/// A location in versions 7 and 8: what there is now, but for the format of its logs.
+type OldLocation = (
+    Group,
+    u64,
+    Epoch,
+    BTreeSet<SegmentId>,
+    Vec<View>,
+    BTreeMap<SegmentId, Vec<Past>>,
+);
+
 /// A group's state in version 8.
 #[derive(Deserialize)]
 struct NearGroupState(
     u64,
-    Location,
+    OldLocation,
     u8,
     Option<View>,
     Option<(OldRegistry, Catalogue)>,
@@ -61,7 +72,7 @@ struct NearGroupState(
 #[derive(Serialize, Deserialize)]
 struct OldGroupState {
     commands: u64,
-    location: Location,
+    location: OldLocation,
     least: u8,
     next: Option<View>,
     catalogue: Catalogue,
@@ -81,7 +92,7 @@ pub fn directory(version: u16, config: &Config, memory: &dyn Memory) -> Result<V
 
 fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     let mut fx = Effects::new();
-    let beginning = Registry::beginning(&config.cluster, &config.timing);
+    let beginning = Registry::beginning(&config.cluster, &config.timing, wire::VERSION);
     let registry = memory.get(&record::node("registry")).map_err(damaged)?;
     if let Some(registry) = registry {
         let now = wire::decode::<OldRegistry>(&registry).map_err(damaged)?;
@@ -90,20 +101,46 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
             wire::encode(&settled(now, &beginning)),
         );
     }
-    let state = |old: &Bytes| {
+    if let Some(known) = memory.get(&record::node("locations")).map_err(damaged)? {
+        let known = wire::decode::<Vec<OldLocation>>(&known).map_err(damaged)?;
+        let now: Vec<_> = known.into_iter().map(located).collect();
+        fx.put(record::node("locations"), wire::encode(&now));
+    }
+    let format = beginning.settings().format;
+    let group = |old: &Bytes| {
         let NearGroupState(commands, location, least, next, meta, sessions) =
             wire::decode(old).ok()?;
         let meta = meta.map(|(registry, catalogue)| (settled(registry, &beginning), catalogue));
+        let location = located(location);
         Some(wire::encode(&(
-            commands, location, least, next, meta, sessions,
+            (commands, location, least, next, meta, sessions),
+            (format, 0_u16),
         )))
     };
-    let logs = record::logs(memory).into_iter();
-    for id in logs.filter(|id| (id.group, id.scope) == (GroupId::META, Scope::Group)) {
-        let moved = paxos::rename(id, (id, None), memory, state, &mut fx);
-        moved.map_err(|why| format!("the log of the meta-group: {why}"))?;
+    for id in record::logs(memory) {
+        let moved = match id.scope {
+            Scope::Group => paxos::rename(id, (id, None), memory, group, &mut fx),
+            Scope::Segment(_) => paxos::rename(
+                id,
+                (id, None),
+                memory,
+                |old| Some(formatted(old, format)),
+                &mut fx,
+            ),
+        };
+        moved.map_err(|why| format!("the log {id:?}: {why}"))?;
     }
     Ok(fx.writes)
+}
+
+/// A location of an earlier version as this version encodes it.
+fn located(old: OldLocation) -> impl Serialize + use<> {
+    (old, 0_u16)
+}
+
+/// A segment's state of an earlier version, which had no format behind it.
+fn formatted(old: &Bytes, format: u16) -> Bytes {
+    [&old[..], &wire::encode(&format)].concat().into()
 }
 
 /// A registry of version 8 as this version encodes it.
@@ -122,7 +159,10 @@ fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     let known = Directory::from(&config.cluster);
     let meta = known.meta().clone();
     for id in record::logs(memory) {
-        if id.scope != Scope::Group {
+        if let Scope::Segment(_) = id.scope {
+            let state = |old: &Bytes| Some(formatted(old, registry.settings().format));
+            let moved = paxos::rename(id, (id, None), memory, state, &mut fx);
+            moved.map_err(|why| format!("the log {id:?}: {why}"))?;
             continue;
         }
         let location = known.location(id.group);
@@ -176,7 +216,7 @@ fn registry(
     };
     let old: Vec<(NodeName, Incarnation)> = wire::decode(&old).map_err(damaged)?;
     let file = &config.cluster;
-    let mut registry = Registry::beginning(file, &config.timing);
+    let mut registry = Registry::beginning(file, &config.timing, wire::VERSION);
     for (name, incarnation) in old {
         if let Some(node) = file.nodes.iter().find(|node| node.name == name) {
             registry.meet(node, incarnation);

@@ -24,6 +24,10 @@ pub struct GroupState {
     /// Of the meta-group alone.
     meta: Option<Meta>,
     sessions: Sessions,
+    /// The format of this log, and of its segments'.
+    format: u16,
+    /// The same of what follows; 0 while nothing is decided.
+    next_format: u16,
 }
 
 impl GroupState {
@@ -38,6 +42,8 @@ impl GroupState {
             next: None,
             meta,
             sessions: Sessions::default(),
+            format: registry.settings().format,
+            next_format: 0,
         }
     }
 
@@ -51,9 +57,15 @@ impl GroupState {
     /// The state in which the next log of this group starts, once a successor view is decided.
     pub fn succeed(mut self) -> GroupState {
         if let Some(next) = self.next.take() {
-            self.location.succeed(next);
+            self.format = core::mem::take(&mut self.next_format);
+            self.location.succeed(next, self.format);
         }
         self
+    }
+
+    /// The format of the group's present logs.
+    pub fn format(&self) -> u16 {
+        self.format
     }
 
     /// Where the group is. What is decided is not in it before the group goes on in its next log.
@@ -92,7 +104,11 @@ impl GroupState {
             return known;
         }
         let outcome = match &command.body {
-            Body::Group(GroupCommand::Next { view, pressing }) => self.decide(view, *pressing),
+            Body::Group(GroupCommand::Next {
+                view,
+                pressing,
+                format,
+            }) => self.decide(view, *pressing, *format),
             Body::Group(GroupCommand::Started { epoch, segments }) => {
                 self.location.start(*epoch, segments);
                 Outcome::Done
@@ -119,12 +135,13 @@ impl GroupState {
         Some(outcome)
     }
 
-    fn decide(&mut self, view: &View, pressing: bool) -> Outcome {
+    fn decide(&mut self, view: &View, pressing: bool, format: u16) -> Outcome {
         if let Err(why) = self.location.check_next(view, self.least, pressing) {
             let why = format!("{why}; nothing was changed");
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
         self.next = Some(view.clone());
+        self.next_format = format.max(self.format);
         Outcome::Done
     }
 

@@ -68,7 +68,7 @@ impl Meta {
                 };
                 done(self.registry.dismiss(*name, standing))
             }
-            GroupCommand::Settle { lease } => done(self.registry.settle(*lease, planted)),
+            GroupCommand::Settle(change) => done(self.registry.settle(*change, planted)),
             GroupCommand::Settled(version) => {
                 self.registry.settled(*version);
                 Outcome::Done

@@ -11,11 +11,9 @@
 //! **Departure.** Harmony's processes have addresses alone (§4.1), and one that comes back is the
 //! one that was there. Here who comes back with nothing is somebody else.
 
-use crate::base::{
-    Bug, Cluster, Incarnation, Micros, NodeId, NodeInfo, NodeName, Planted, SiteId, Timing,
-};
+use crate::base::{Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId, Timing};
 use crate::request::{Code, Refusal};
-use crate::settings::Settings;
+use crate::settings::{Setting, Settings};
 use crate::wire;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -84,8 +82,8 @@ pub struct Registry {
 
 impl Registry {
     /// Nobody has met anybody yet.
-    pub fn beginning(file: &Cluster, timing: &Timing) -> Registry {
-        let settings = Settings::beginning(timing);
+    pub fn beginning(file: &Cluster, timing: &Timing, format: u16) -> Registry {
+        let settings = Settings::beginning(timing, format);
         let names = file.nodes.iter().map(|node| node.name.0);
         let next = NodeName(names.max().unwrap_or(0).saturating_add(1));
         Registry {
@@ -170,17 +168,17 @@ impl Registry {
         &self.settings
     }
 
-    /// The cluster is to have another lease.
+    /// The cluster is to have another setting.
     ///
     /// # Errors
     /// Refused, with the reason; nothing was changed.
-    pub(crate) fn settle(&mut self, lease: Micros, planted: Planted) -> Result<(), Refusal> {
-        self.settings.settle(lease, planted).map_err(refusal)?;
+    pub(crate) fn settle(&mut self, change: Setting, planted: Planted) -> Result<(), Refusal> {
+        self.settings.settle(change, planted).map_err(refusal)?;
         self.version += 1;
         Ok(())
     }
 
-    /// Every node knows of this many changes of the lease.
+    /// Every node knows of this many changes of the settings.
     pub(crate) fn settled(&mut self, version: u64) {
         self.version += u64::from(self.settings.settled(version));
     }
@@ -331,7 +329,7 @@ mod tests {
 
     fn founded() -> Registry {
         let file = file();
-        let mut registry = Registry::beginning(&file, &Timing::default());
+        let mut registry = Registry::beginning(&file, &Timing::default(), wire::VERSION);
         for node in &file.nodes {
             registry.meet(node, Incarnation(node.name.0.into()));
         }

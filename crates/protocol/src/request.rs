@@ -11,7 +11,7 @@ use crate::base::{
     SegmentId, SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
-use crate::settings::Settings;
+use crate::settings::{Setting, Settings};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
@@ -205,12 +205,9 @@ pub enum Operation {
         /// Which.
         keyspace: KeyspaceId,
     },
-    /// Change the durations that all nodes count alike: begun once this is answered, and over when
-    /// every node knows ([`NodeStatus::settings`]).
-    ChangeSettings {
-        /// The read lease, microseconds.
-        lease: Micros,
-    },
+    /// Change what all nodes count alike: begun once this is answered, and over when every node
+    /// knows ([`NodeStatus::settings`]).
+    ChangeSettings(Setting),
     /// The catalogue as this node knows it.
     Keyspaces,
     /// The catalogue as its keeper knows it: with every creation, change and deletion that was

@@ -62,7 +62,7 @@ pub enum Message {
         group: GroupId,
     },
     /// To the members of the meta-group, while the settings change: the sender has this registry,
-    /// durably.
+    /// durably, and reads the format that is to be the cluster's.
     Knows {
         /// The registry's version.
         version: u64,

@@ -92,14 +92,17 @@ pub struct SegmentState {
     leases: Option<Vec<ClientLease>>,
     /// The key kind of critical sections.
     queues: Queues,
+    /// The format of this log.
+    format: u16,
 }
 
 impl SegmentState {
     /// What a segment's first log starts from: no ref that is given is below `lowest`.
-    pub fn beginning(lowest: LockRef, store: Epoch) -> SegmentState {
+    pub fn beginning(lowest: LockRef, store: Epoch, format: u16) -> SegmentState {
         SegmentState {
             commands: lowest.0.saturating_sub(1),
             store,
+            format,
             ..SegmentState::default()
         }
     }
@@ -117,7 +120,13 @@ impl SegmentState {
         if planted.has(Bug::RefsRestartWithLog) {
             self.commands = 0;
         }
+        self.format = stop.format;
         self
+    }
+
+    /// The format of this log.
+    pub fn format(&self) -> u16 {
+        self.format
     }
 
     /// Commands in the segment's whole history.

@@ -1,4 +1,5 @@
-//! Durations on which nodes rely across each other: the cluster's, not a node's.
+//! Durations on which nodes rely across each other, and the format that they write: the cluster's,
+//! not a node's.
 //!
 //! **Problem.** A primary answers from its memory while it believes that a quorum is bound to it
 //! (F10). How long that is, each of the two counts for itself. Where one counts longer than the
@@ -14,6 +15,12 @@
 //! whoever is not asked: a node that was given up as lost may live, cut off, and rely on what it
 //! was granted; and for what was granted before its giver knew of a longer lease, and is over by
 //! then. Until the second step the change can be taken back at once.
+//!
+//! The format that nodes write for each other changes in the same two steps: every node that is in
+//! the cluster has said, durably, that it reads the next one before anybody writes it. A node whose
+//! program does not read the next one does not say that it knows, and one that has said so does not
+//! start again with such a program. A log is of one format from its beginning to its end, so that
+//! all members apply alike: a group goes on in new logs once the format is raised.
 //!
 //! The time that a request may take ([`Timing::request`]) is such a duration as well: what looks
 //! after keys takes an operation for ended when it has passed. It never changes.
@@ -35,19 +42,75 @@ pub struct Settings {
     pub before: Option<Micros>,
     /// See [`Timing::request`], microseconds.
     pub request: Micros,
+    /// The format that nodes write for each other: a log that begins is of it for good, and every
+    /// node that is in the cluster reads it.
+    pub format: u16,
+    /// The one after it, while a node may not read it.
+    pub raising: Option<u16>,
+}
+
+/// What is to be another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Setting {
+    /// [`Settings::lease`], microseconds.
+    Lease(Micros),
+    /// [`Settings::format`].
+    Format(u16),
 }
 
 impl Settings {
     /// What a lease may be, microseconds: a millisecond to ten minutes.
     pub const LEASE: RangeInclusive<Micros> = 1_000..=600_000_000;
 
-    /// Those of a new cluster, whose first nodes have these durations.
-    pub fn beginning(timing: &Timing) -> Settings {
+    /// Those of a new cluster, whose first nodes have these durations and write this format.
+    pub fn beginning(timing: &Timing, format: u16) -> Settings {
         Settings {
             version: 0,
             lease: timing.lease,
             before: None,
             request: timing.request,
+            format,
+            raising: None,
+        }
+    }
+
+    /// Whether a change has begun, and is not over.
+    pub fn is_changing(&self) -> bool {
+        self.before.is_some() || self.raising.is_some()
+    }
+
+    /// Whether a program that reads these formats can take part.
+    ///
+    /// # Errors
+    /// One sentence, if it cannot.
+    pub(crate) fn admit(&self, formats: &RangeInclusive<u16>) -> Result<(), String> {
+        if formats.contains(&self.format) {
+            return Ok(());
+        }
+        Err(format!(
+            "the cluster goes by format {}, and this program reads {}: start the node with another \
+             version of it",
+            self.format,
+            told(formats)
+        ))
+    }
+
+    /// Whether a node may start with a program that reads these formats: one that may have said
+    /// that it reads the next one has to.
+    ///
+    /// # Errors
+    /// One sentence, if it may not.
+    pub(crate) fn start(&self, formats: &RangeInclusive<u16>) -> Result<(), String> {
+        self.admit(formats)?;
+        match self.raising {
+            Some(next) if !formats.contains(&next) => Err(format!(
+                "the cluster is about to go by format {next}, and this program reads {}: start the \
+                 node with a newer version of it, or take that back at another node with `fermata \
+                 settings --format {}`",
+                told(formats),
+                self.format
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -82,11 +145,20 @@ impl Settings {
         }))
     }
 
-    /// The cluster is to have another lease.
+    /// The cluster is to have another lease, or to go by another format.
     ///
     /// # Errors
-    /// One sentence, if that is no lease, or a change is under way; nothing was changed.
-    pub(crate) fn settle(&mut self, lease: Micros, planted: Planted) -> Result<(), String> {
+    /// One sentence, if there is no such, or a change is under way; nothing was changed.
+    pub(crate) fn settle(&mut self, change: Setting, planted: Planted) -> Result<(), String> {
+        match change {
+            Setting::Lease(lease) => self.settle_lease(lease, planted)?,
+            Setting::Format(format) => self.raise(format, planted)?,
+        }
+        self.version += 1;
+        Ok(())
+    }
+
+    fn settle_lease(&mut self, lease: Micros, planted: Planted) -> Result<(), String> {
         if !Settings::LEASE.contains(&lease) {
             let (least, most) = (Settings::LEASE.start(), Settings::LEASE.end());
             return Err(format!(
@@ -95,27 +167,66 @@ impl Settings {
                 most / 1_000
             ));
         }
-        if let Some(before) = self.before.filter(|before| *before != lease) {
-            let ms = |micros: Micros| micros / 1_000;
-            return Err(format!(
-                "the lease is being changed, from {} ms to {} ms, until every node of the cluster \
-                 knows; try again later, or take that back with a lease of {0} ms",
-                ms(before),
-                ms(self.lease)
-            ));
+        if self.raising.is_some() || self.before.is_some_and(|before| before != lease) {
+            return Err(self.under_way());
         }
         // Back to what every node still relies on, or is bound by: that needs no second step.
         let back = self.before.take().is_some();
         let at_once = back || planted.has(Bug::SettledAtOnce);
         self.before = Some(self.lease).filter(|_| !at_once);
         self.lease = lease;
-        self.version += 1;
         Ok(())
     }
 
-    /// Every node knows of this many changes; whether that ends one.
+    /// A format is raised by one at a time, since a build reads the one before its own. Nothing is
+    /// written in it before the second step, so that the first can be taken back.
+    fn raise(&mut self, format: u16, planted: Planted) -> Result<(), String> {
+        let back = self.raising.is_some() && format == self.format;
+        if self.is_changing() && !back {
+            return Err(self.under_way());
+        }
+        let next = self.format.saturating_add(1);
+        if format != next && !back {
+            return Err(format!(
+                "the cluster goes by format {}, which is raised by one at a time and never \
+                 lowered; choose {next}",
+                self.format
+            ));
+        }
+        match planted.has(Bug::RaisedAtOnce) {
+            true => self.format = format,
+            false => self.raising = Some(format).filter(|_| !back),
+        }
+        Ok(())
+    }
+
+    fn under_way(&self) -> String {
+        let ms = |micros: Micros| micros / 1_000;
+        match (self.before, self.raising) {
+            (Some(before), _) => format!(
+                "the lease is being changed, from {} ms to {} ms, until every node of the cluster \
+                 knows; try again later, or take that back with a lease of {0} ms",
+                ms(before),
+                ms(self.lease)
+            ),
+            (None, next) => format!(
+                "the format is being raised, from {} to {}, until every node of the cluster has \
+                 said that it reads that; try again later, or take that back with format {0}",
+                self.format,
+                next.unwrap_or(self.format)
+            ),
+        }
+    }
+
+    /// Every node knows of this many changes, and reads the next format if there is one; whether
+    /// that ends a change.
     pub(crate) fn settled(&mut self, version: u64) -> bool {
-        self.version == version && self.before.take().is_some()
+        if self.version != version || !self.is_changing() {
+            return false;
+        }
+        self.before = None;
+        self.format = self.raising.take().unwrap_or(self.format);
+        true
     }
 
     /// A node goes by these from now on.
@@ -132,6 +243,13 @@ impl Settings {
     }
 }
 
+fn told(formats: &RangeInclusive<u16>) -> String {
+    match formats.start() == formats.end() {
+        true => format!("{} alone", formats.start()),
+        false => format!("{} to {}", formats.start(), formats.end()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +260,7 @@ mod tests {
     /// The durations of a node that goes by a lease of 900 ms, for a while.
     fn settled() -> (Settings, Timing) {
         let timing = Timing::default();
-        (Settings::beginning(&timing), timing)
+        (Settings::beginning(&timing, 9), timing)
     }
 
     #[test]
@@ -155,9 +273,12 @@ mod tests {
                 cluster: Cluster::default(),
                 timing,
                 limits: Limits::default(),
+                formats: 9..=9,
                 planted: NONE,
             };
-            settings.settle(lease, NONE).expect("a lease");
+            settings
+                .settle(Setting::Lease(lease), NONE)
+                .expect("a lease");
             settings.rule(&mut config);
             let timing = &config.timing;
             assert_eq!(timing.lease, lease.min(was));
@@ -188,15 +309,50 @@ mod tests {
     fn one_change_is_under_way_at_a_time_and_can_be_taken_back() {
         let (mut settings, timing) = settled();
         for lease in [0, 999, 600_000_001] {
-            settings.settle(lease, NONE).expect_err("no lease");
+            settings
+                .settle(Setting::Lease(lease), NONE)
+                .expect_err("no lease");
         }
-        settings.settle(2_000_000, NONE).expect("a lease");
+        settings
+            .settle(Setting::Lease(2_000_000), NONE)
+            .expect("a lease");
         let before = settings;
-        let refused = settings.settle(3_000_000, NONE).expect_err("under way");
+        let refused = settings
+            .settle(Setting::Lease(3_000_000), NONE)
+            .expect_err("under way");
         assert!(refused.contains("from 900 ms to 2000 ms"), "{refused}");
         assert_eq!(settings, before);
-        settings.settle(timing.lease, NONE).expect("taken back");
+        settings
+            .settle(Setting::Lease(timing.lease), NONE)
+            .expect("taken back");
         assert_eq!((settings.lease, settings.before), (timing.lease, None));
         assert!(!settings.settled(1), "of what was taken back");
+    }
+
+    #[test]
+    fn a_format_is_raised_by_one_once_every_node_reads_it_and_until_then_taken_back() {
+        let (mut settings, _) = settled();
+        let raise =
+            |settings: &mut Settings, format| settings.settle(Setting::Format(format), NONE);
+        for format in [0, 8, 9, 11] {
+            let refused = raise(&mut settings, format).expect_err("not the next");
+            assert!(refused.contains("choose 10"), "{refused}");
+        }
+        raise(&mut settings, 10).expect("the next");
+        assert_eq!((settings.format, settings.raising), (9, Some(10)));
+        settings.admit(&(9..=9)).expect("it goes on");
+        let refused = settings.start(&(9..=9)).expect_err("it may have said so");
+        assert!(refused.contains("reads 9 alone"), "{refused}");
+        settings.start(&(9..=10)).expect("it reads both");
+        for change in [Setting::Format(10), Setting::Lease(2_000_000)] {
+            let refused = settings.settle(change, NONE).expect_err("under way");
+            assert!(refused.contains("from 9 to 10"), "{refused}");
+        }
+        raise(&mut settings, 9).expect("taken back");
+        assert!(!settings.is_changing() && !settings.settled(1));
+        raise(&mut settings, 10).expect("the next");
+        assert!(settings.settled(3) && settings.format == 10);
+        let refused = settings.admit(&(9..=9)).expect_err("it cannot");
+        assert!(refused.contains("goes by format 10"), "{refused}");
     }
 }

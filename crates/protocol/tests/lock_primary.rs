@@ -78,6 +78,7 @@ impl Bench {
             },
             timing: Timing::default(),
             limits: Limits::default(),
+            formats: fermata_protocol::wire::FORMATS,
             planted,
         };
         let (mut state, mut lock_refs) = (SegmentState::default(), Vec::new());

@@ -112,6 +112,7 @@ fn stop() -> Stop {
         next: Epoch(2),
         first: NodeName(1),
         moves: false,
+        format: 9,
     }
 }
 

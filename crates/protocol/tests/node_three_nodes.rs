@@ -324,6 +324,7 @@ fn a_keyspace_is_created_while_the_view_changes() {
     let body = Body::Group(GroupCommand::Next {
         view: next,
         pressing: false,
+        format: wire::VERSION,
     });
     let command = Command::new(SessionId(5), 1, 0, Epoch::FIRST, body);
     small.propose_everywhere(&command);

@@ -360,6 +360,7 @@ impl ServerConfig {
                 name: NodeName(own.name),
                 timing: self.timing.resolve()?,
                 limits: self.limits.resolve()?,
+                formats: fermata_protocol::wire::FORMATS,
                 planted: Planted::NONE,
                 cluster,
             },

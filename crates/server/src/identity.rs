@@ -288,6 +288,7 @@ mod tests {
             },
             timing: Timing::default(),
             limits: Limits::default(),
+            formats: wire::FORMATS,
             planted: Planted::NONE,
         }
     }

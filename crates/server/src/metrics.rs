@@ -48,7 +48,7 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
         Operation::CreateKeyspace(_) => "create_keyspace",
         Operation::ChangeKeyspace { .. } => "change_keyspace",
         Operation::DeleteKeyspace { .. } => "delete_keyspace",
-        Operation::ChangeSettings { .. } => "change_settings",
+        Operation::ChangeSettings(_) => "change_settings",
         Operation::Keyspaces => "list_keyspaces",
         Operation::Catalogue => "catalogue",
         Operation::Status => "status",

@@ -48,7 +48,7 @@ fn write(words: &[String]) -> Result<(), String> {
             file
         }
         [file, "scenarios"] => {
-            for scenario in scenarios::ALL {
+            for scenario in scenarios::all() {
                 let name = format!("scenario {}", scenario.name);
                 out.run(&name, scenarios::observed(scenario, None));
             }

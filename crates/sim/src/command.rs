@@ -25,7 +25,7 @@ pub struct Listing {
 /// The names of all scenarios and of all planted bugs.
 pub fn list() -> Listing {
     Listing {
-        scenarios: scenarios::ALL.iter().map(|s| s.name.to_owned()).collect(),
+        scenarios: scenarios::all().map(|s| s.name.to_owned()).collect(),
         planted_bugs: planted::all().map(|bug| bug.to_string()).collect(),
     }
 }
@@ -212,7 +212,7 @@ fn jobs(options: &Options<'_>) -> Result<(Vec<Job>, bool), String> {
         return Ok((vec![Job::Scenario(scenario)], false));
     }
     if options.seeds == 0 && options.seed.is_none() {
-        let mut jobs: Vec<Job> = scenarios::ALL.iter().map(Job::Scenario).collect();
+        let mut jobs: Vec<Job> = scenarios::all().map(Job::Scenario).collect();
         let until_caught = options.planted_bug.is_some();
         if until_caught {
             jobs.extend((0..SEEDS_FOR_A_BUG).map(Job::Seed));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_planted_bug_alone_is_looked_for_in_seeds_too() {
-        let all = scenarios::ALL.len();
+        let all = scenarios::all().count();
         assert_eq!(plan(None, 0), (all, 0, false));
         let searched = SEEDS_FOR_A_BUG as usize;
         assert_eq!(plan(Some("noop-over-accepted"), 0), (all, searched, true));

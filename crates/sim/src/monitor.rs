@@ -7,8 +7,8 @@
 use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
 use crate::checkers::{
-    agreement, begin, data_store, driver, durability, eventual, gone, leases, names, places,
-    read_lease, stuck, tags,
+    agreement, begin, data_store, driver, durability, eventual, formats, gone, leases, names,
+    places, read_lease, stuck, tags,
 };
 use crate::client::Client;
 use crate::disk::Flushed;
@@ -35,6 +35,7 @@ pub struct Monitor {
     data_store: data_store::DataStore,
     drivers: driver::Drivers,
     durability: durability::Durability,
+    formats: formats::Formats,
     leases: leases::Leases,
     names: names::Names,
     /// Coded reads.
@@ -61,6 +62,7 @@ impl Monitor {
             data_store: data_store::DataStore::default(),
             drivers: driver::Drivers::default(),
             durability: durability::Durability::default(),
+            formats: formats::Formats::default(),
             leases: leases::Leases::default(),
             names: names::Names::default(),
             stuck: stuck::Stuck::default(),
@@ -136,6 +138,7 @@ impl Monitor {
         let moved = self.agreement.after_step(machine, found);
         self.data_store
             .after_step(&heads, &moved, machine, world, found);
+        self.formats.after_step(name, machines, found);
         if self.clocks_trusted {
             read_lease::after_step((now, name), machines, found);
             self.leases.after_step(now, machine, &moved, clients, found);

@@ -170,6 +170,10 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::SettledAtOnce, "lease-grows"),
     (Bug::LeaseOfTheFile, "lease-kept"),
     (Bug::KnownBeforeFlush, "lease-forgotten"),
+    (Bug::RaisedAtOnce, "format-raised"),
+    (Bug::KnowsWithoutReading, "format-raised"),
+    (Bug::OlderStartsAgain, "format-older-starts"),
+    (Bug::FormatNotFollowed, "format-raised"),
     (Bug::BoundByTheShorter, "lease-shrinks"),
     (Bug::GivenUpForgotten, "lease-of-the-given-up"),
     (Bug::FormerMetaTold, "lease-told-in-vain"),
@@ -284,7 +288,7 @@ impl Catch {
 pub fn spring(bug: Bug) -> Option<Catch> {
     match trap(bug) {
         Trap::Scenario(name) => {
-            let scenario = scenarios::ALL.iter().find(|s| s.name == name)?;
+            let scenario = scenarios::all().find(|s| s.name == name)?;
             Catch::of(name.to_owned(), &scenarios::run(scenario, Some(bug), false))
         }
         Trap::Suite(_) => None,
@@ -308,7 +312,7 @@ mod tests {
     fn every_scenario_of_the_table_exists() {
         for bug in Bug::ALL {
             if let Trap::Scenario(name) = trap(*bug) {
-                assert!(scenarios::ALL.iter().any(|s| s.name == name), "{name}");
+                assert!(scenarios::all().any(|s| s.name == name), "{name}");
             }
         }
     }

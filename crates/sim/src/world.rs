@@ -27,8 +27,13 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::client::{Call, Options};
 use fermata_protocol::registry::Standing;
-use fermata_protocol::{CallId, Input, Node, Reply};
+use fermata_protocol::{CallId, Input, Node, Reply, wire};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// What newer versions of the program read: there is none yet, so these formats differ in name
+/// alone.
+pub const NEWER: RangeInclusive<u16> = wire::VERSION..=wire::VERSION + 3;
 
 /// A process that found no room to start is started again after this long, microseconds.
 const START_AGAIN: u64 = 500_000;
@@ -193,6 +198,7 @@ impl World {
             cluster: setup.cluster.clone(),
             timing: setup.timing.clone(),
             limits: setup.limits.clone(),
+            formats: wire::FORMATS,
             planted: setup.planted,
         };
         let clock = clock(&mut self.dice, setup.drift_ppm);
@@ -687,6 +693,14 @@ impl World {
         } else if self.machines[&name].lost.is_none() {
             self.at(self.now + START_AGAIN, move |world| world.start(name));
         }
+    }
+
+    /// Starts a node again with a newer version of its program, which reads later formats, too.
+    pub fn upgrade(&mut self, name: NodeName) {
+        self.stop(name, false);
+        let machine = self.machines.get_mut(&name);
+        machine.expect("a machine of this world").config.formats = NEWER;
+        self.start(name);
     }
 
     /// Stops a machine's process: by power failure, or in an orderly way, when what was written is

@@ -31,7 +31,7 @@ fn a_run_without_text_is_the_same_run() {
 
 #[test]
 fn scenarios_repeat_themselves() {
-    for scenario in scenarios::ALL {
+    for scenario in scenarios::all() {
         let once = scenarios::run(scenario, None, true).trace;
         assert!(
             once == scenarios::run(scenario, None, true).trace,

@@ -4,7 +4,7 @@ use fermata_sim::scenarios;
 
 #[test]
 fn every_scenario_holds() {
-    for scenario in scenarios::ALL {
+    for scenario in scenarios::all() {
         let run = scenarios::run(scenario, None, false);
         assert!(
             run.violations.is_empty(),

@@ -37,6 +37,10 @@ pub const KEYS_DEFAULT: u32 = 1_000;
 pub const REFS_MAX: usize = 4_096;
 
 /// A refusal of something malformed.
+fn format(number: u32) -> Result<u16, Refusal> {
+    u16::try_from(number).map_err(|_| bad("there is no format above 65535"))
+}
+
 fn bad(detail: impl Into<String>) -> Refusal {
     Refusal::definite(Code::BadRequest, detail)
 }

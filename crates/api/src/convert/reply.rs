@@ -149,16 +149,20 @@ fn settings_to(s: Settings) -> v1::Settings {
         lease_us: s.lease,
         before_us: s.before,
         request_us: s.request,
+        format: s.format.into(),
+        raising: s.raising.map(u32::from),
     }
 }
 
-fn settings_from(s: v1::Settings) -> Settings {
-    Settings {
+fn settings_from(s: v1::Settings) -> Result<Settings, Refusal> {
+    Ok(Settings {
         version: s.changes,
         lease: s.lease_us,
         before: s.before_us,
         request: s.request_us,
-    }
+        format: format(s.format)?,
+        raising: s.raising.map(format).transpose()?,
+    })
 }
 
 fn closed_to(c: ClosedStatus) -> v1::ClosedStatus {
@@ -440,7 +444,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
             .into_iter()
             .map(|n| u8::try_from(n).map_err(|_| bad("a group has at most 13 members")))
             .collect::<Result<_, _>>()?,
-        settings: s.settings.map(settings_from),
+        settings: s.settings.map(settings_from).transpose()?,
         storage: s.storage.into_iter().map(storage_from).collect(),
         upkeep: Box::new(s.upkeep.map(upkeep_from).unwrap_or_default()),
         closed: s.closed.into_iter().map(closed_from).collect(),

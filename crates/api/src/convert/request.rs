@@ -1,11 +1,13 @@
 //! Requests.
 
 use super::*;
+use crate::v1::change_settings_request::Setting as WireSetting;
 use crate::v1::session_request::Operation as Wire;
 use fermata_protocol::base::{
     Keyspace, KeyspaceId, Label, Purpose, SiteId, StoragePolicy, TagRule, Terms,
 };
 use fermata_protocol::request::{Critical, Operation, Request};
+use fermata_protocol::settings::Setting;
 
 /// The request that a message asks for. `home` is the site of the node asked, which an empty site
 /// name means.
@@ -35,6 +37,14 @@ pub fn request_from_proto(wire: Wire, names: &Names, home: SiteId) -> Result<Req
         site,
         operation,
     })
+}
+
+fn setting(wire: Option<WireSetting>) -> Result<Setting, Refusal> {
+    match wire {
+        Some(WireSetting::LeaseUs(lease)) => Ok(Setting::Lease(lease)),
+        Some(WireSetting::Format(number)) => format(number).map(Setting::Format),
+        None => Err(bad("no setting is named: give lease_us or format")),
+    }
 }
 
 fn unknown_site(names: &Names, name: &str) -> Refusal {
@@ -102,8 +112,8 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
             (m.header, Operation::DeleteKeyspace { keyspace })
         }
         Wire::ChangeSettings(m) => {
-            let lease = m.lease_us;
-            (m.header, Operation::ChangeSettings { lease })
+            let setting = setting(m.setting)?;
+            (m.header, Operation::ChangeSettings(setting))
         }
         Wire::ListKeyspaces(m) => (m.header, Operation::Keyspaces),
         Wire::Status(m) => (m.header, Operation::Status),
@@ -394,9 +404,12 @@ pub fn operation_to_proto(
             key: key(k),
         }),
         Operation::Status => Wire::Status(v1::StatusRequest { header }),
-        Operation::ChangeSettings { lease } => Wire::ChangeSettings(v1::ChangeSettingsRequest {
+        Operation::ChangeSettings(to) => Wire::ChangeSettings(v1::ChangeSettingsRequest {
             header,
-            lease_us: *lease,
+            setting: Some(match to {
+                Setting::Lease(lease) => WireSetting::LeaseUs(*lease),
+                Setting::Format(format) => WireSetting::Format((*format).into()),
+            }),
         }),
         Operation::CreateKeyspace(_)
         | Operation::ChangeKeyspace { .. }

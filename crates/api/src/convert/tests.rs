@@ -6,6 +6,7 @@ use fermata_protocol::base::{Keyspace, Label, SiteId};
 use fermata_protocol::request::{
     Critical, Entered, EntryValue, Operation, RefState, Reply, Request,
 };
+use fermata_protocol::settings::Setting;
 use proptest::prelude::*;
 use prost::Message;
 
@@ -49,6 +50,13 @@ fn leaving() -> impl Strategy<Value = (Held, Leaving)> {
 
 fn value() -> impl Strategy<Value = Option<Bytes>> {
     prop::option::of(prop::collection::vec(any::<u8>(), 0..64).prop_map(Bytes::from))
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    prop_oneof![
+        any::<u64>().prop_map(Setting::Lease),
+        any::<u16>().prop_map(Setting::Format),
+    ]
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -120,7 +128,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Operation::DeleteKeyspace {
             keyspace: Keyspace::REGISTERS
         }),
-        any::<u64>().prop_map(|lease| Operation::ChangeSettings { lease }),
+        setting().prop_map(Operation::ChangeSettings),
     ]
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Locks(on) => on_this_thread(locks::run(global, on.args)),
         Command::Release(on) => on_this_thread(release::run(global, on.args)),
         Command::Status(args) => on_this_thread(status::run(global, args.watch)),
-        Command::Settings(args) => on_this_thread(settings::run(global, args.lease)),
+        Command::Settings(args) => on_this_thread(settings::run(global, args.change())),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Check(args) => check::run(global, args),
         Command::Completions { shell } => shell::completions(shell),

@@ -1,9 +1,10 @@
-//! `fermata settings`: what all nodes of a cluster count alike, and another read lease.
+//! `fermata settings`: what all nodes of a cluster count alike, and another read
+//! lease or format.
 
 use std::time::Duration;
 
 use fermata_client::Client;
-use fermata_protocol::settings::Settings;
+use fermata_protocol::settings::{Setting, Settings};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -18,21 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How often a change is looked after.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// Shows the settings, changed before if a lease is given. Exit status 69 while a node does not
+/// Shows the settings, changed before if that is asked for. Exit status 69 while a node does not
 /// know of the change.
-pub(crate) async fn run(global: &Global, lease: Option<Duration>) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &Global, change: Option<Setting>) -> Result<u8, Failure> {
     let client = connect(global).await?;
     let mut settings = known(&client).await?;
-    let Some(lease) = lease else {
+    let Some(change) = change else {
         show(global, &settings)?;
         return Ok(0);
     };
     let changes = settings.version;
-    client.change_settings(lease).await?;
+    client.change_settings(change).await?;
     let deadline = Instant::now() + global.timeout();
     let over = loop {
         settings = known(&client).await?;
-        let over = settings.version > changes && settings.before.is_none();
+        let over = settings.version > changes && !settings.is_changing();
         if over || Instant::now() >= deadline {
             break over;
         }
@@ -69,6 +70,8 @@ pub(super) fn as_json(settings: &Settings) -> Value {
         "lease_ms": settings.lease / 1_000,
         "before_ms": settings.before.map(|before| before / 1_000),
         "request_ms": settings.request / 1_000,
+        "format": settings.format,
+        "raising": settings.raising,
     })
 }
 
@@ -87,5 +90,10 @@ fn show(global: &Global, settings: &Settings) -> Result<(), Failure> {
     let lease = time(settings.lease) + &changing.unwrap_or_default();
     table.row(vec!["lease".to_owned(), lease]);
     table.row(vec!["request".to_owned(), time(settings.request)]);
+    let raising = settings.raising.map(|next| {
+        format!(", then {next}: a node of the cluster has not said yet that it reads it")
+    });
+    let format = settings.format.to_string() + &raising.unwrap_or_default();
+    table.row(vec!["format".to_owned(), format]);
     output::text(table)
 }

@@ -18,6 +18,19 @@ fn another_lease_holds_once_every_node_knows() {
         let said = text(&refused.stderr);
         assert!(said.contains(why), "{said}");
     }
+    let present = first["format"].as_u64().expect("a format");
+    let wrong = [
+        (present + 1, "does not read format"),
+        (present, "choose"),
+        (present - 1, "does not read format"),
+    ];
+    for (format, why) in wrong {
+        let refused = dev.run(&["settings", "--format", &format.to_string()]);
+        assert_eq!(status(&refused), 65);
+        let said = text(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(dev.json(&["settings"]), first);
     let changed = dev.run(&["settings", "--lease", "2s"]);
     assert_eq!(status(&changed), 0, "{}", text(&changed.stderr));
     let shown = text(&changed.stdout);

@@ -11,6 +11,7 @@ use super::view::View;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 /// One node of the cluster file.
@@ -280,6 +281,9 @@ pub struct Config {
     pub timing: Timing,
     /// Bounds.
     pub limits: Limits,
+    /// The formats that its program reads and writes: [`wire::FORMATS`](crate::wire::FORMATS),
+    /// outside the simulator.
+    pub formats: RangeInclusive<u16>,
     /// What is wrong on purpose: nothing, outside the simulator's tests.
     pub planted: Planted,
 }

@@ -49,6 +49,8 @@ pub struct Location {
     views: Vec<View>,
     /// By segment, oldest first; none for a segment without any.
     pasts: BTreeMap<SegmentId, Vec<Past>>,
+    /// The format of the present logs; 0 for those with which the group began.
+    format: u16,
 }
 
 impl Location {
@@ -61,6 +63,7 @@ impl Location {
             unstarted: BTreeSet::new(),
             views: Vec::new(),
             pasts: BTreeMap::new(),
+            format: 0,
         }
     }
 
@@ -87,6 +90,11 @@ impl Location {
     /// The epoch of the stores.
     pub fn store(&self) -> Epoch {
         self.store
+    }
+
+    /// The format of the present logs; 0 for those with which the group began, whose state has it.
+    pub fn format(&self) -> u16 {
+        self.format
     }
 
     /// Segments whose present log is not known to have an entry.
@@ -129,10 +137,12 @@ impl Location {
             })
     }
 
-    /// The group goes on in another view. Where the seats differ the stores do, too, and the
-    /// present ones become sources, to which every member owes its eventual values.
-    pub fn succeed(&mut self, next: View) {
+    /// The group goes on in another view, in logs of this format. Where the seats differ the stores
+    /// do, too, and the present ones become sources, to which every member owes its eventual
+    /// values.
+    pub fn succeed(&mut self, next: View, format: u16) {
         self.changes += 1;
+        self.format = format;
         if next.seats != self.group.view.seats {
             let old = self.view_of(self.store).expect("the present one");
             let owed: Vec<Seat> = (0..old.len() as u8).map(Seat).collect();
@@ -260,11 +270,11 @@ mod tests {
     #[test]
     fn a_view_with_other_seats_has_other_stores_and_a_source_that_is_owed_by_all() {
         let mut at = beginning();
-        at.succeed(view(2, &[1, 2, 3]));
+        at.succeed(view(2, &[1, 2, 3]), 9);
         assert_eq!((at.epoch(), at.store()), (Epoch(2), Epoch(1)));
         assert!(at.pasts(SegmentId(4)).is_empty());
         assert!(at.start(Epoch(2), &[SegmentId(4), SegmentId(5)]));
-        at.succeed(view(3, &[1, 2, 4]));
+        at.succeed(view(3, &[1, 2, 4]), 9);
         assert_eq!((at.epoch(), at.store()), (Epoch(3), Epoch(3)));
         let past = Past {
             epoch: Epoch(1),
@@ -282,7 +292,7 @@ mod tests {
     #[test]
     fn a_source_goes_once_it_is_closed_and_harvested_and_every_change_counts() {
         let mut at = beginning();
-        at.succeed(view(2, &[1, 2]));
+        at.succeed(view(2, &[1, 2]), 9);
         let mut before = at.clone();
         let mut changes = |at: &Location| {
             let later = at.is_later_than(&before);
@@ -317,7 +327,7 @@ mod tests {
         let many: Vec<u32> = (0..14).collect();
         assert!(refused(&at, view(2, &many)), "too many");
         for epoch in [2, 3] {
-            at.succeed(view(epoch, &[1, 2, epoch as u32 + 2]));
+            at.succeed(view(epoch, &[1, 2, epoch as u32 + 2]), 9);
             assert!(refused(&at, view(epoch + 1, &[1, 2, 3])), "not started");
             at.start(Epoch(epoch), &[4, 5].map(SegmentId));
         }
@@ -338,7 +348,7 @@ mod tests {
             view: view(1, &[1, 2, 3]),
         });
         for epoch in 2..9 {
-            at.succeed(view(epoch, &[epoch as u32, 2, 3]));
+            at.succeed(view(epoch, &[epoch as u32, 2, 3]), 9);
         }
         assert!(at.views.is_empty() && at.pasts.is_empty() && at.unstarted.is_empty());
         assert!(at.needs(NodeName(8)) && !at.needs(NodeName(1)));

@@ -438,6 +438,14 @@ planted_bugs! {
     FormerMetaTold,
     /// R9: a node says that it knows of a change before that is durable.
     KnownBeforeFlush,
+    /// R10: nodes write another format before every node reads it.
+    RaisedAtOnce,
+    /// R10: a node says that it reads the next format, and does not.
+    KnowsWithoutReading,
+    /// R10: a node that has said so starts again with a program that does not read it.
+    OlderStartsAgain,
+    /// R10: a group goes on in logs of the former format.
+    FormatNotFollowed,
     /// G59: the id of a keyspace that was deleted is given again.
     KeyspaceIdReused,
     /// G59: a replica takes what comes for a keyspace that it knows to be deleted.

@@ -2,6 +2,7 @@
 
 use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag};
 use crate::request::{Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request};
+use crate::settings::Setting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -233,10 +234,7 @@ pub enum Call {
         keyspace: KeyspaceId,
     },
     /// See [`Operation::ChangeSettings`](crate::Operation::ChangeSettings).
-    ChangeSettings {
-        /// The read lease, microseconds.
-        lease: Micros,
-    },
+    ChangeSettings(Setting),
     /// The catalogue.
     Keyspaces,
     /// The state of one node.

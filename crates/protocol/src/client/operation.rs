@@ -232,7 +232,7 @@ impl Open {
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
-            | Operation::ChangeSettings { .. } => true,
+            | Operation::ChangeSettings(_) => true,
             Operation::Renew { .. }
             | Operation::Get { .. }
             | Operation::Read { .. }
@@ -340,7 +340,7 @@ fn longest_key(call: &Call) -> usize {
         | Call::CreateKeyspace(_)
         | Call::ChangeKeyspace { .. }
         | Call::DeleteKeyspace { .. }
-        | Call::ChangeSettings { .. }
+        | Call::ChangeSettings(_)
         | Call::Keyspaces
         | Call::Status { .. } => 0,
     }

@@ -693,7 +693,7 @@ fn plain(call: Call, planted: Planted) -> Option<(Kind, Operation, Option<Endpoi
             section_max,
         },
         Call::DeleteKeyspace { keyspace } => Operation::DeleteKeyspace { keyspace },
-        Call::ChangeSettings { lease } => Operation::ChangeSettings { lease },
+        Call::ChangeSettings(change) => Operation::ChangeSettings(change),
         Call::Keyspaces => Operation::Keyspaces,
         Call::Status { at } => return Some((Kind::Plain, Operation::Status, at)),
         _ => return None,

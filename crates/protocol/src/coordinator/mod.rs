@@ -563,7 +563,7 @@ fn job_for(
             section_max,
         } => Ok(simple::change(keyspace, (lease, section_max), client, cx)),
         Operation::DeleteKeyspace { keyspace } => Ok(simple::delete(keyspace, client, cx)),
-        Operation::ChangeSettings { lease } => simple::settle(lease, client, cx),
+        Operation::ChangeSettings(change) => simple::settle(change, client, cx),
         Operation::Keyspaces => {
             let all = cx.topology.catalogue().all().to_vec();
             Ok(simple::known(Reply::Keyspaces(all)))

@@ -11,6 +11,7 @@ use crate::catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::request::{Code, Held, RefState, Refusal, Reply};
+use crate::settings::Setting;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -291,16 +292,29 @@ pub(super) fn delete(id: KeyspaceId, client: &Client, cx: &Cx<'_>) -> Box<dyn Jo
 }
 
 /// The job of `ChangeSettings`.
-pub(super) fn settle(lease: Micros, client: &Client, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
+pub(super) fn settle(
+    change: Setting,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
     let beat = cx.env.timing.beat;
-    if lease < 2 * beat {
-        return Err(refuse::bad(&format!(
-            "a read lease is at least twice a beat, which is {} ms here (timing.beat_ms): no lease \
-             could be kept; choose a longer one",
-            beat / 1_000
-        )));
+    match change {
+        Setting::Lease(lease) if lease < 2 * beat => {
+            return Err(refuse::bad(&format!(
+                "a read lease is at least twice a beat, which is {} ms here (timing.beat_ms): no \
+                 lease could be kept; choose a longer one",
+                beat / 1_000
+            )));
+        }
+        Setting::Format(format) if !cx.topology.reads(format) => {
+            return Err(refuse::bad(&format!(
+                "the program of the node that was asked does not read format {format}: first start \
+                 every node with a version of it that does"
+            )));
+        }
+        Setting::Lease(_) | Setting::Format(_) => {}
     }
-    let command = GroupCommand::Settle { lease };
+    let command = GroupCommand::Settle(change);
     Ok(catalogued("changing the settings", command, client, cx))
 }
 

@@ -178,6 +178,7 @@ impl Here {
             next: id.epoch.next(),
             first,
             moves: id.scope != Scope::Group && location.store() == location.epoch(),
+            format: location.format(),
         })
     }
 
@@ -389,10 +390,42 @@ impl Here {
             step.fx.send(node, Message::Where { group });
         }
         self.follow_settings(step);
+        self.follow_format(step);
         let rooms = self.segments.iter();
         let begun = rooms.filter(|(_, room)| room.primary.is_some());
         let begun: Vec<SegmentId> = begun.map(|(segment, _)| *segment).collect();
         self.report_started(&begun, step);
+    }
+
+    /// Has the groups that this node leads go on in logs of the cluster's format, with the same
+    /// members.
+    fn follow_format(&mut self, step: &mut Step<'_>) {
+        let format = self.registry.settings().format;
+        let behind = self.groups.iter().filter_map(|(group, room)| {
+            let location = room.state.location();
+            let next = View {
+                epoch: location.epoch().next(),
+                ..location.group.view.clone()
+            };
+            let may = room.log.is_primary()
+                && room.state.format() < format
+                && room.state.decided().is_none()
+                && location.check_next(&next, 0, false).is_ok();
+            may.then_some((*group, next))
+        });
+        let behind: Vec<(GroupId, View)> = behind.collect();
+        for (group, view) in behind {
+            if self.config.planted.has(Bug::FormatNotFollowed) {
+                continue;
+            }
+            let pressing = false;
+            let next = GroupCommand::Next {
+                view,
+                pressing,
+                format,
+            };
+            self.propose_own(group, Body::Group(next), step);
+        }
     }
 
     /// Tells the members of a group that its segments have begun in the present epoch, if the group

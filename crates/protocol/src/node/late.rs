@@ -162,7 +162,7 @@ impl Here {
             Scope::Segment(segment) => {
                 let state = read_state(id, &state, step);
                 if let Some(state) = state.map(|s: SegmentState| match empty {
-                    true => SegmentState::beginning(LockRef(1), s.store()),
+                    true => SegmentState::beginning(LockRef(1), s.store(), s.format()),
                     false => s,
                 }) {
                     self.replace_segment(segment, log, state, step);

@@ -170,6 +170,47 @@ fn kept<T: DeserializeOwned>(memory: &dyn Memory, name: &str) -> Result<Option<T
     decoded.map_err(|_| damaged(name))
 }
 
+/// The registry as this node knew it, and whether it had met every node of the cluster file.
+///
+/// # Errors
+/// One sentence, if it may not take part.
+fn recover_registry(
+    config: &mut Config,
+    id: NodeId,
+    memory: &dyn Memory,
+) -> Result<(Registry, bool), String> {
+    let saved: Option<Registry> = kept(memory, "registry")?;
+    let complete = saved.is_some();
+    let mut registry = saved.unwrap_or_else(|| {
+        Registry::beginning(&config.cluster, &config.timing, *config.formats.end())
+    });
+    if !config.planted.has(Bug::OlderStartsAgain) {
+        registry.settings().start(&config.formats)?;
+    }
+    if !config.planted.has(Bug::LeaseOfTheFile) {
+        registry.settings().rule(config);
+    }
+    let mut file = config.cluster.nodes.iter();
+    if let Some(node) = file.find(|node| node.name == id.name) {
+        registry.meet(node, id.incarnation);
+    }
+    let known = registry.get(id.name);
+    if known.is_some_and(|known| known.incarnation != id.incarnation) {
+        return Err("this data directory belongs to another incarnation of the node".into());
+    }
+    let out = known
+        .map(|known| known.standing)
+        .filter(|at| *at != Standing::Present);
+    if let Some(standing) = out.filter(|_| !config.planted.has(Bug::GoneIsHeard)) {
+        return Err(format!(
+            "this data directory's node was in the cluster and {}: to come back it joins with \
+             a new one",
+            standing.told()
+        ));
+    }
+    Ok((registry, complete))
+}
+
 impl Here {
     pub(super) fn recover(
         mut config: Config,
@@ -178,33 +219,9 @@ impl Here {
         now: Now,
     ) -> Result<Here, String> {
         config.limits.check()?;
-        let saved: Option<Registry> = kept(memory, "registry")?;
-        let complete = saved.is_some();
+        let (registry, complete) = recover_registry(&mut config, id, memory)?;
         let started = memory.get(&record::node("started"));
         let started = started.map_err(|_| damaged("start"))?.is_some();
-        let mut registry =
-            saved.unwrap_or_else(|| Registry::beginning(&config.cluster, &config.timing));
-        if !config.planted.has(Bug::LeaseOfTheFile) {
-            registry.settings().rule(&mut config);
-        }
-        let mut file = config.cluster.nodes.iter();
-        if let Some(node) = file.find(|node| node.name == id.name) {
-            registry.meet(node, id.incarnation);
-        }
-        let known = registry.get(id.name);
-        if known.is_some_and(|known| known.incarnation != id.incarnation) {
-            return Err("this data directory belongs to another incarnation of the node".into());
-        }
-        let out = known
-            .map(|known| known.standing)
-            .filter(|at| *at != Standing::Present);
-        if let Some(standing) = out.filter(|_| !config.planted.has(Bug::GoneIsHeard)) {
-            return Err(format!(
-                "this data directory's node was in the cluster and {}: to come back it joins with \
-                 a new one",
-                standing.told()
-            ));
-        }
         let catalogue: Option<Catalogue> = kept(memory, "catalogue")?;
         let catalogue = catalogue.unwrap_or_default().bounded();
         let mut directory = Directory::from(&config.cluster);
@@ -281,7 +298,8 @@ impl Here {
                     epoch: group.view.epoch,
                 };
                 let lowest = self.directory.lowest_ref();
-                let state = SegmentState::beginning(lowest, group.view.epoch);
+                let format = self.registry.settings().format;
+                let state = SegmentState::beginning(lowest, group.view.epoch, format);
                 let first = Here::first_primary(segment.0, group.view.len());
                 let log = self.create(id, &group.view, first, wire::encode(&state), step);
                 self.open_segment(segment, log, state);

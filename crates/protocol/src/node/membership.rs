@@ -215,6 +215,9 @@ impl Here {
         self.put_registry(fx);
         self.name_nodes();
         self.renew_sources();
+        if let Err(why) = registry.settings().admit(&self.config.formats) {
+            fx.halt = Some(why);
+        }
         if let Some(why) = self.why_disowned(registry) {
             fx.halt = Some(why);
         }
@@ -238,18 +241,22 @@ impl Here {
         }
     }
 
-    /// Says what this node knows of the settings, as long as they change: to the members of the
-    /// meta-group, of whom the leader has it decided when all nodes have said so.
+    /// Says what this node knows of the settings, as long as they change, unless its program does
+    /// not read the next format: to the members of the meta-group, of whom the leader has it
+    /// decided when all nodes have said so.
     pub(super) fn follow_settings(&mut self, step: &mut Step<'_>) {
-        if self.registry.settings().before.is_none() {
+        let settings = self.registry.settings();
+        if !settings.is_changing() {
             self.settling = Settling::default();
             return;
         }
+        let reads = (settings.raising).is_none_or(|next| self.config.formats.contains(&next))
+            || self.config.planted.has(Bug::KnowsWithoutReading);
         let (version, now) = (self.registry.version(), step.now.monotonic);
         let Some(meta) = self.directory.location(GroupId::META) else {
             return;
         };
-        for node in meta.group.view.nodes() {
+        for node in meta.group.view.nodes().filter(|_| reads) {
             let epoch = meta.epoch();
             let known = Message::Ring(ring::Message::Knows { version, epoch });
             // A node that forgets the change must not be counted on.

@@ -121,6 +121,10 @@ impl Known<'_> {
 }
 
 impl Topology for Known<'_> {
+    fn reads(&self, format: u16) -> bool {
+        self.here.config.formats.contains(&format)
+    }
+
     fn me(&self) -> NodeName {
         self.here.id.name
     }

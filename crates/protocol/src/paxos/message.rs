@@ -39,6 +39,8 @@ pub struct Stop {
     /// The successor has other seats, and with them other stores: an acceptor of this entry seals
     /// the present one in the batch of its vote.
     pub moves: bool,
+    /// The successor's format.
+    pub format: u16,
 }
 
 impl Entry {

@@ -7,7 +7,7 @@
 //! A peer's frame is not trusted: neither its lengths, nor that it needs no more memory than it has
 //! bytes. [`open`] makes nothing that is larger than [`memory_max`].
 
-use super::{Malformed, VERSION, bounded, encode_onto};
+use super::{FORMATS, Malformed, VERSION, bounded, encode_onto};
 use crate::message::{Envelope, Message};
 use alloc::vec::Vec;
 
@@ -67,7 +67,7 @@ pub fn measure(rest: &[u8]) -> Result<(Envelope, usize), Malformed> {
     let [a, b, body @ ..] = rest else {
         return Err(Malformed);
     };
-    if u16::from_be_bytes([*a, *b]) != VERSION {
+    if !FORMATS.contains(&u16::from_be_bytes([*a, *b])) {
         return Err(Malformed);
     }
     let (envelope, memory) = bounded::decode::<Envelope>(body, memory_max(rest.len()))?;

@@ -6,11 +6,17 @@ pub mod record;
 
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::RangeInclusive;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version of records and frames. Nodes of different versions do not talk, and a directory of
-/// another version is refused at start.
+/// The version of records and frames that this build writes. A directory of another one is
+/// converted at start, or refused.
 pub const VERSION: u16 = 9;
+
+/// The formats that this build reads, and writes where they are the cluster's
+/// ([`Settings::format`](crate::settings::Settings::format)). Nodes without one in common do not
+/// talk.
+pub const FORMATS: RangeInclusive<u16> = VERSION..=VERSION;
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,6 +58,7 @@ pub(crate) fn config(i: u32, n: u32, bits: u8) -> Config {
         cluster: cluster(n, bits),
         timing: Timing::default(),
         limits: Limits::default(),
+        formats: fermata_protocol::wire::FORMATS,
         planted: Planted::NONE,
     }
 }

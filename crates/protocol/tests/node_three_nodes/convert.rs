@@ -1,42 +1,59 @@
 //! A directory of an earlier version.
 
 use super::*;
-use fermata_protocol::base::{Ballot, Directory, Incarnation, Location, Seat, Slot, Timestamp};
+use fermata_protocol::base::{Ballot, Group, Incarnation, Location, Past, Seat, Slot, Timestamp};
 use fermata_protocol::convert as conversion;
 use fermata_protocol::paxos::Stop;
 use fermata_protocol::registry::{Registered, Registry};
 use fermata_protocol::sessions::Sessions;
 use fermata_protocol::settings::Settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The group that kept the catalogue.
 const FIRST: GroupId = GroupId(1);
 
-/// A group's state in this version.
+type OldLocation = (
+    Group,
+    u64,
+    Epoch,
+    BTreeSet<SegmentId>,
+    Vec<View>,
+    BTreeMap<SegmentId, Vec<Past>>,
+);
+
+/// A group's state in this version, with the formats of its location, and of its logs.
 type GroupNow = (
     u64,
-    Location,
+    (OldLocation, u16),
     u8,
     Option<View>,
     Option<(Registry, Catalogue)>,
     Sessions,
+    (u16, u16),
 );
 
 /// A state of the meta-group, as the log of the first group had it.
 fn state_before(config: &Config, state: &Bytes) -> Bytes {
     let now: GroupNow = wire::decode(state).expect("a group's state");
-    let (commands, _, least, next, meta, sessions) = now;
+    let (commands, _, least, next, meta, sessions, _) = now;
     let location = Location::beginning(&config.cluster.groups[0]);
+    let ((location, _), _): ((OldLocation, u16), ()) =
+        wire::decode(&wire::encode(&(location, ()))).expect("a location");
     let (_, catalogue) = meta.expect("the meta-group's");
     wire::encode(&(commands, location, least, next, catalogue, sessions))
 }
 
 /// A record of a log of the meta-group, with its state as it was.
-fn record_before(kind: u8, value: &Bytes, view: &View, before: impl Fn(&Bytes) -> Bytes) -> Bytes {
+fn record_before(
+    kind: u8,
+    value: &Bytes,
+    view: Option<&View>,
+    before: impl Fn(&Bytes) -> Bytes,
+) -> Bytes {
     match kind {
         0 => {
-            let (_, first, start): (View, Seat, Bytes) = wire::decode(value).expect("created");
-            wire::encode(&(view, first, before(&start)))
+            let (now, first, start): (View, Seat, Bytes) = wire::decode(value).expect("created");
+            wire::encode(&(view.unwrap_or(&now), first, before(&start)))
         }
         3 => {
             type Snapshot = (Slot, Ballot, Option<Stop>, Timestamp, Bytes);
@@ -77,22 +94,30 @@ fn registry_8(registry: &Registry) -> OldRegistry {
 /// A state of the meta-group as version 8 had it.
 fn state_8(state: &Bytes) -> Bytes {
     let now: GroupNow = wire::decode(state).expect("a group's state");
-    let (commands, location, least, next, meta, sessions) = now;
+    let (commands, (location, _), least, next, meta, sessions, _) = now;
     let meta = meta.map(|(registry, catalogue)| (registry_8(&registry), catalogue));
     wire::encode(&(commands, location, least, next, meta, sessions))
 }
 
+/// A segment's state as it was: without the format behind it.
+fn segment_before(state: &Bytes) -> Bytes {
+    let format = wire::encode(&wire::VERSION).len();
+    state.slice(..state.len() - format)
+}
+
 /// What version 8 has of this.
-fn before_8(config: &Config, ram: &Ram) -> Ram {
+fn before_8(ram: &Ram) -> Ram {
     let mut old = Ram::default();
-    let meta = Directory::from(&config.cluster).meta().view.clone();
     for (key, value) in all(ram) {
         let value = match &key[..] {
             b"nregistry" => {
                 let now: Registry = wire::decode(&value).expect("a registry");
                 wire::encode(&registry_8(&now))
             }
-            log if is_of(log, GroupId::META) => record_before(log[30], &value, &meta, state_8),
+            log if is_of(log, GroupId::META) || is_of(log, FIRST) => {
+                record_before(log[30], &value, None, state_8)
+            }
+            [b'l', ..] => record_before(key[30], &value, None, segment_before),
             _ => value,
         };
         old.append(vec![Write::Put { key, value }]);
@@ -128,9 +153,16 @@ fn before_7(config: &Config, ram: &Ram) -> Ram {
                 name[1..17].copy_from_slice(&FIRST.0.to_be_bytes());
                 let view = &config.cluster.groups[0].view;
                 let state = |state: &Bytes| state_before(config, state);
-                (name.into(), record_before(log[30], &value, view, state))
+                (
+                    name.into(),
+                    record_before(log[30], &value, Some(view), state),
+                )
             }
             log if is_of(log, FIRST) => continue,
+            [b'l', ..] => {
+                let value = record_before(key[30], &value, None, segment_before);
+                (key, value)
+            }
             _ => (key, value),
         };
         old.append(vec![Write::Put { key, value }]);
@@ -170,9 +202,9 @@ fn a_directory_of_an_earlier_version_is_converted() {
             .into_iter()
             .map(|(node, ram)| {
                 let config = node.config().clone();
-                let near = before_8(&config, &ram);
+                let near = before_8(&ram);
                 assert_ne!(all(&near), all(&ram));
-                let mut converted = before_8(&config, &ram);
+                let mut converted = before_8(&ram);
                 converted.append(conversion::directory(8, &config, &near).expect("of version 8"));
                 assert_eq!(all(&converted), all(&ram));
                 let mut old = before_7(&config, &ram);

@@ -22,6 +22,7 @@ pub(crate) fn stop(next: Epoch) -> Stop {
         next,
         first: NodeName(1),
         moves: false,
+        format: 9,
     }
 }
 

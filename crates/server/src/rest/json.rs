@@ -430,11 +430,12 @@ pub(super) struct TimesJson {
     pub(super) section_max_ms: Option<u64>,
 }
 
-/// Another read lease.
+/// Another setting: one of them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LeaseJson {
-    pub(super) lease_ms: u64,
+pub(super) struct SettingsJson {
+    pub(super) lease_ms: Option<u64>,
+    pub(super) format: Option<u32>,
 }
 
 fn replicated() -> String {
@@ -554,6 +555,10 @@ struct SettingsOut {
     /// While a node may not know of the change.
     before_ms: Option<u64>,
     request_ms: u64,
+    /// What nodes write for each other.
+    format: u16,
+    /// While a node may not read it: the next one.
+    raising: Option<u16>,
 }
 
 #[derive(Debug, Serialize)]
@@ -748,6 +753,8 @@ impl Status {
                 lease_ms: settings.lease / 1_000,
                 before_ms: settings.before.map(|before| before / 1_000),
                 request_ms: settings.request / 1_000,
+                format: settings.format,
+                raising: settings.raising,
             }),
             cluster: hex(porter.cluster.id.0),
             sites: porter.cluster.sites.clone(),

@@ -23,6 +23,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
+use fermata_api::v1::change_settings_request::Setting as WireSetting;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Secret, v1};
 use fermata_protocol::request::Operation;
@@ -391,10 +392,19 @@ async fn change_keyspace(
 }
 
 async fn change_settings(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
-    let settings = parse::<json::LeaseJson>(&rest.body(given)?)?;
+    let wanted = parse::<json::SettingsJson>(&rest.body(given)?)?;
+    let setting = match (wanted.lease_ms, wanted.format) {
+        (Some(lease), None) => WireSetting::LeaseUs(micros(lease)?),
+        (None, Some(format)) => WireSetting::Format(format),
+        _ => {
+            return Err(Problem::bad(
+                "one setting is changed at a time: give lease_ms or format",
+            ));
+        }
+    };
     let change = v1::ChangeSettingsRequest {
         header: Some(rest.header(&headers)?),
-        lease_us: micros(settings.lease_ms)?,
+        setting: Some(setting),
     };
     rest.ask(Wire::ChangeSettings(change)).await?;
     Ok(Json(json::Done::new(None, None)).into_response())

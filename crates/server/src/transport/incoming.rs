@@ -211,7 +211,7 @@ async fn greet(
 impl Incoming {
     /// Why whoever greets so is none that this node talks to.
     fn misfit(&self, theirs: &Greeting) -> Option<&'static str> {
-        if theirs.version != wire::VERSION {
+        if !wire::FORMATS.contains(&theirs.version) {
             Some("it speaks another version")
         } else if theirs.cluster != self.cluster {
             Some("it belongs to another cluster")

@@ -57,7 +57,7 @@ const NOBODY: Incarnation = Incarnation(0);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Greeting {
     pub(crate) magic: [u8; 8],
-    /// Version of records and frames.
+    /// The format of the frames that follow.
     pub(crate) version: u16,
     pub(crate) cluster: ClusterId,
     pub(crate) from: NodeId,

@@ -210,7 +210,7 @@ fn misfit(mine: &Greeting, theirs: &Greeting) -> Option<String> {
     let (me, to) = (mine.from.name, mine.to);
     if theirs.magic != MAGIC {
         Some("it is no node of Fermata".into())
-    } else if theirs.version != mine.version {
+    } else if !wire::FORMATS.contains(&theirs.version) {
         let (theirs, mine) = (theirs.version, mine.version);
         Some(format!(
             "it speaks version {theirs} between nodes, and this node {mine}"
@@ -352,7 +352,7 @@ mod tests {
         };
         Message::Hello(Hello {
             cluster: file.id,
-            registry: Registry::beginning(&file, &Timing::default()),
+            registry: Registry::beginning(&file, &Timing::default(), wire::VERSION),
             complete: false,
             answer: false,
         })

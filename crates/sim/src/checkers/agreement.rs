@@ -18,6 +18,7 @@ const MOVES: Stop = Stop {
     next: Epoch::FIRST,
     first: NodeName(0),
     moves: true,
+    format: 0,
 };
 
 /// The watcher.

@@ -122,8 +122,18 @@ pub fn left(machines: &BTreeMap<NodeName, Machine>, places: &Places) -> Option<S
         let registry = machine.node().map(|node| node.here().registry());
         let lost = |(name, _)| machines.get(&name).is_none_or(|m| m.lost.is_some());
         let awaited = registry.filter(|registry| !registry.present().any(lost));
-        if awaited.is_some_and(|registry| registry.settings().before.is_some()) {
-            return Some(format!("node {} does not know the lease for good", name.0));
+        if awaited.is_some_and(|registry| registry.settings().is_changing()) {
+            return Some(format!(
+                "node {} does not know the settings for good",
+                name.0
+            ));
+        }
+        let format = registry.map_or(0, |registry| registry.settings().format);
+        let node = machine.node().into_iter();
+        let mut groups = node.flat_map(|node| node.here().groups.values());
+        if let Some(room) = groups.find(|room| room.state.format() < format) {
+            let (id, name) = (room.log.id(), name.0);
+            return Some(format!("node {name} has {id:?} in a former format"));
         }
     }
     for location in places.locations() {

@@ -7,6 +7,7 @@
 //! | leases of clients exclude each other | F10 | `leases` | clients, every step |
 //! | a leased section ends by its own word only | F10, G6, G13 | `leases` | replicas, every step |
 //! | one primary at most believes in the read lease of a log | F10, R9 | `read_lease` | nodes, every step |
+//! | who takes part reads what the cluster writes | R10 | `formats` | nodes, every step |
 //! | sections end in time | MUSIC's T; G31 | `longest` | history, where primaries hand over |
 //! | lock queues as seen by clients | the lease of the primary | `queues` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
@@ -32,6 +33,7 @@ pub mod data_store;
 pub mod driver;
 pub mod durability;
 pub mod eventual;
+pub mod formats;
 pub mod frames;
 pub mod gone;
 pub mod leases;
@@ -69,6 +71,7 @@ pub const NAMES: &[&str] = &[
     leases::NAME,
     leases::KEPT,
     read_lease::NAME,
+    formats::NAME,
     data_store::FLAG,
     data_store::SECTION,
     agreement::NAME,

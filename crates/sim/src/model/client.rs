@@ -77,7 +77,7 @@ impl Mapper<'_> {
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
-            | Operation::ChangeSettings { .. }
+            | Operation::ChangeSettings(_)
             | Operation::Keyspaces
             | Operation::Catalogue
             | Operation::Status => {}

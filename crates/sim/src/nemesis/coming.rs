@@ -5,7 +5,7 @@
 use super::faults::{next_members_pressing, present_view, propose};
 use crate::checkers::places::Places;
 use crate::network::End;
-use crate::world::World;
+use crate::world::{NEWER, World};
 use fermata_protocol::base::{Directory, Epoch, GroupId, Incarnation, NodeName};
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::registry::{Registry, Standing};
@@ -151,6 +151,8 @@ impl World {
     pub fn add_machine(&mut self, name: NodeName, site: u16, incarnation: Incarnation) {
         let mut machine = self.make_machine(name, site);
         machine.disk.wipe(incarnation);
+        // Whoever comes has the newest program.
+        machine.config.formats = NEWER;
         self.network.place(End::Node(name), site);
         self.machines.insert(name, machine);
         self.start(name);

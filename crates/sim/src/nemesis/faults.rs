@@ -5,15 +5,17 @@ use super::crossings::{self, Crossing};
 use crate::clock::IntervalClock;
 use crate::dice::Dice;
 use crate::history::History;
+use crate::machine::Machine;
 use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
-use crate::world::{World, rate};
+use crate::world::{NEWER, World, rate};
 use fermata_protocol::base::{
     Directory, Epoch, GroupId, KeyId, Member, NodeName, SessionId, SiteId, View,
 };
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::registry::Standing;
+use fermata_protocol::settings::Setting;
 use fermata_protocol::{Message, coordinator, register};
 
 /// Nodes that come in one run, at most.
@@ -102,6 +104,9 @@ pub enum Fault {
     Replace,
     /// The cluster gets another read lease.
     Settle,
+    /// A node gets a newer version of its program; once all have one, the cluster gets the next
+    /// format.
+    Upgrade,
 }
 
 impl Plan {
@@ -168,7 +173,7 @@ impl Plan {
     pub fn move_members(&mut self) {
         self.kinds.extend([Fault::NextMembers; 2]);
         self.kinds
-            .extend([Fault::Join, Fault::Leave, Fault::Settle]);
+            .extend([Fault::Join, Fault::Leave, Fault::Settle, Fault::Upgrade]);
         for kind in &mut self.kinds {
             if *kind == Fault::Wipe {
                 *kind = Fault::Replace;
@@ -301,16 +306,11 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::Wipe => wipe(world, name, duration),
         Fault::Join => join(world, &mut dice),
         Fault::Leave => leave(world, &mut dice),
-        Fault::Replace => {
-            wipe(world, name, duration);
-            let site = world.machines[&name].site;
-            world.at(world.now + duration, move |w| {
-                coming::join(w, site, move |w, by| coming::give_up(w, name, by));
-            });
-        }
+        Fault::Replace => replace(world, name, duration),
+        Fault::Upgrade => upgrade(world, &mut dice),
         Fault::Settle => {
-            let lease = dice.between(900_000, 4_000_000);
-            propose(world, dice.draw(), GroupCommand::Settle { lease });
+            let lease = Setting::Lease(dice.between(900_000, 4_000_000));
+            propose(world, dice.draw(), GroupCommand::Settle(lease));
         }
         Fault::Retire => {
             world.retire(name);
@@ -742,8 +742,37 @@ fn propose_view(world: &mut World, group: GroupId, session: u64, mut view: View,
     let wanted = world.wanted.entry((group, view.epoch)).or_default();
     wanted.extend(view.nodes());
     // The epoch makes it another command when the same session proposes once more.
-    let next = GroupCommand::Next { view, pressing };
+    // Where no node is up, nobody lowers it.
+    let format = coming::newest(world).map_or(0, |registry| registry.settings().format);
+    let next = GroupCommand::Next {
+        view,
+        pressing,
+        format,
+    };
     propose_to(world, group, (session, epoch), next);
+}
+
+/// A node's disk is lost, and another node comes in its place.
+fn replace(world: &mut World, name: NodeName, duration: u64) {
+    wipe(world, name, duration);
+    let site = world.machines[&name].site;
+    world.at(world.now + duration, move |w| {
+        coming::join(w, site, move |w, by| coming::give_up(w, name, by));
+    });
+}
+
+/// A node gets a newer version of its program; once all have one, the cluster gets the next format.
+fn upgrade(world: &mut World, dice: &mut Dice) {
+    let older = |m: &&Machine| m.lost.is_none() && m.config.formats != NEWER;
+    if let Some(machine) = world.machines.values().find(older) {
+        let name = machine.config.name;
+        return world.upgrade(name);
+    }
+    let known = coming::newest(world).map(|registry| registry.settings().format + 1);
+    if let Some(next) = known.filter(|next| NEWER.contains(next)) {
+        let raise = GroupCommand::Settle(Setting::Format(next));
+        propose(world, dice.draw(), raise);
+    }
 }
 
 /// Proposes a command to the meta-group, at whichever of its members leads.

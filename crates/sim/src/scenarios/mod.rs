@@ -47,7 +47,7 @@ pub struct Scenario {
 }
 
 /// All scenarios, in the order of the faults that they play.
-pub const ALL: &[Scenario] = &[
+const LIST: &[Scenario] = &[
     Scenario {
         name: "f1-suspected-holder",
         about: "a put completes between the synch's read and its write",
@@ -879,46 +879,6 @@ pub const ALL: &[Scenario] = &[
         play: away::dismissed,
     },
     Scenario {
-        name: "lease-grows",
-        about: "the read lease grows, and those who grant it know that late",
-        play: settings::lease_grows,
-    },
-    Scenario {
-        name: "lease-kept",
-        about: "who has granted a lease that has grown starts again",
-        play: settings::lease_kept,
-    },
-    Scenario {
-        name: "lease-granted-before",
-        about: "the read lease grows behind those who have granted a shorter one",
-        play: settings::lease_granted_before,
-    },
-    Scenario {
-        name: "lease-forgotten",
-        about: "who knows of a longer lease loses power before that is durable",
-        play: settings::lease_forgotten,
-    },
-    Scenario {
-        name: "lease-told-in-vain",
-        about: "who knows of another lease tells former members of the meta-group",
-        play: settings::lease_told_in_vain,
-    },
-    Scenario {
-        name: "lease-shrinks",
-        about: "the read lease shrinks, and its holder does not know",
-        play: settings::lease_shrinks,
-    },
-    Scenario {
-        name: "lease-of-the-given-up",
-        about: "the read lease shrinks, and its holder is given up as lost while it lives",
-        play: settings::lease_of_the_given_up,
-    },
-    Scenario {
-        name: "lease-awaits-all",
-        about: "a read lease does not change before every node knows, or is out",
-        play: settings::lease_awaits_all,
-    },
-    Scenario {
         name: "ring-few-lists",
         about: "a source is closed only when enough of its members have said what there is",
         play: ring::few_lists,
@@ -975,9 +935,14 @@ pub const LIMITS: &[Scenario] = &[
     },
 ];
 
+/// Every scenario that holds.
+pub fn all() -> impl Iterator<Item = &'static Scenario> {
+    LIST.iter().chain(settings::LIST)
+}
+
 /// The scenario of a name, be it one that holds or one of the [`LIMITS`].
 pub fn named(name: &str) -> Option<&'static Scenario> {
-    ALL.iter().chain(LIMITS).find(|s| s.name == name)
+    all().chain(LIMITS).find(|s| s.name == name)
 }
 
 /// Plays a scenario, heals, reads everything once more and checks.

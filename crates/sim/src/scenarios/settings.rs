@@ -1,14 +1,70 @@
-//! R9: the cluster gets another read lease, while some nodes do not know of it, or forget it.
+//! R9, R10: the cluster gets another read lease or format, while some nodes do not know of it,
+//! forget it, or cannot read it.
 
+use super::Scenario;
 use super::ring::{D, E, F};
 use super::stage::{A, B, C, Stage};
 use crate::network::Parcel;
-use crate::world::World;
+use crate::world::{NEWER, World};
 use crate::{nemesis, random};
-use fermata_protocol::Message;
 use fermata_protocol::base::{GroupId, Micros, NodeName};
 use fermata_protocol::command::GroupCommand;
-use fermata_protocol::settings::Settings;
+use fermata_protocol::settings::{Setting, Settings};
+use fermata_protocol::{Message, wire};
+
+/// All of this room.
+pub(super) const LIST: &[Scenario] = &[
+    Scenario {
+        name: "lease-grows",
+        about: "the read lease grows, and those who grant it know that late",
+        play: lease_grows,
+    },
+    Scenario {
+        name: "lease-kept",
+        about: "who has granted a lease that has grown starts again",
+        play: lease_kept,
+    },
+    Scenario {
+        name: "lease-granted-before",
+        about: "the read lease grows behind those who have granted a shorter one",
+        play: lease_granted_before,
+    },
+    Scenario {
+        name: "lease-forgotten",
+        about: "who knows of a longer lease loses power before that is durable",
+        play: lease_forgotten,
+    },
+    Scenario {
+        name: "lease-told-in-vain",
+        about: "who knows of another lease tells former members of the meta-group",
+        play: lease_told_in_vain,
+    },
+    Scenario {
+        name: "lease-shrinks",
+        about: "the read lease shrinks, and its holder does not know",
+        play: lease_shrinks,
+    },
+    Scenario {
+        name: "lease-of-the-given-up",
+        about: "the read lease shrinks, and its holder is given up as lost while it lives",
+        play: lease_of_the_given_up,
+    },
+    Scenario {
+        name: "lease-awaits-all",
+        about: "a read lease does not change before every node knows, or is out",
+        play: lease_awaits_all,
+    },
+    Scenario {
+        name: "format-raised",
+        about: "the format is raised once every node reads the next one, and logs go on in it",
+        play: format_raised,
+    },
+    Scenario {
+        name: "format-older-starts",
+        about: "a node that has said it reads the next format starts again with an older program",
+        play: format_older_starts,
+    },
+];
 
 const ALL: [NodeName; 6] = [A, B, C, D, E, F];
 /// A stage's lease is four seconds.
@@ -22,7 +78,11 @@ fn settle(stage: &mut Stage) {
 
 fn settle_to(stage: &mut Stage, lease: Micros) {
     let session = 0xfeed + stage.world.now;
-    nemesis::propose(&mut stage.world, session, GroupCommand::Settle { lease });
+    nemesis::propose(
+        &mut stage.world,
+        session,
+        GroupCommand::Settle(Setting::Lease(lease)),
+    );
 }
 
 /// What a node goes by.
@@ -229,4 +289,63 @@ pub(super) fn lease_awaits_all(stage: &mut Stage) {
     settle(stage);
     nemesis::leave(&mut stage.world, F);
     settled(stage, &rest);
+}
+
+const NEXT: u16 = wire::VERSION + 1;
+
+fn raise(stage: &mut Stage) {
+    let session = 0xfeed + stage.world.now;
+    let command = GroupCommand::Settle(Setting::Format(NEXT));
+    nemesis::propose(&mut stage.world, session, command);
+}
+
+/// Every node goes by the next format.
+fn raised(stage: &mut Stage) {
+    let by_next = |w: &World, name| settings(w, name).is_some_and(|at| at.format == NEXT);
+    let raised = stage.until(move |w| ALL.iter().all(|name| by_next(w, *name)));
+    stage.expect(raised, "the next format is the cluster's");
+    let h1 = stage.client(&[5]);
+    stage.section(h1, "v2");
+    random::rest(&mut stage.world);
+}
+
+/// All nodes but F have a newer program when the format is to be raised, and F gets it later.
+pub(super) fn format_raised(stage: &mut Stage) {
+    for name in [A, B, C, D, E] {
+        stage.world.upgrade(name);
+        stage.pass(5_000);
+    }
+    raise(stage);
+    stage.pass(30_000);
+    let open = settings(&stage.world, A).is_some_and(|at| at.raising == Some(NEXT));
+    stage.expect(open, "a node does not read the next format");
+    stage.world.upgrade(F);
+    raised(stage);
+}
+
+/// F says that it reads the next format while E is down, and then starts again with an older
+/// program, before E comes back.
+pub(super) fn format_older_starts(stage: &mut Stage) {
+    for name in ALL {
+        stage.world.upgrade(name);
+        stage.pass(5_000);
+    }
+    stage.world.stop(E, true);
+    raise(stage);
+    stage.pass(5_000);
+    let formats = |stage: &mut Stage, formats| {
+        let machine = stage.world.machines.get_mut(&F);
+        let machine = machine.expect("a node of this world");
+        machine.config.formats = formats;
+        // It was refused, and nothing was lost.
+        machine.lost = None;
+    };
+    stage.world.stop(F, true);
+    formats(stage, wire::FORMATS);
+    stage.world.start(F);
+    stage.world.start(E);
+    stage.pass(10_000);
+    formats(stage, NEWER);
+    stage.world.start(F);
+    raised(stage);
 }

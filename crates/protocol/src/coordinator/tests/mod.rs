@@ -42,6 +42,9 @@ struct Cluster {
 }
 
 impl Topology for Cluster {
+    fn reads(&self, format: u16) -> bool {
+        crate::wire::FORMATS.contains(&format)
+    }
     fn me(&self) -> NodeName {
         ME
     }

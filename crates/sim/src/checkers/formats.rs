@@ -1,0 +1,66 @@
+//! Every node that takes part reads the format that the cluster goes by, and all members of a log
+//! take it for one of the same format (ring R10).
+
+use super::Violation;
+use crate::machine::Machine;
+use fermata_protocol::base::{LogId, NodeName};
+use fermata_protocol::wire;
+use std::collections::BTreeMap;
+
+/// What the checker calls itself in a violation.
+pub const NAME: &str = "formats";
+
+/// The watcher.
+#[derive(Debug, Default)]
+pub struct Formats {
+    /// Of logs, once the cluster goes by another format than it began with.
+    logs: BTreeMap<LogId, u16>,
+}
+
+impl Formats {
+    /// A node was stepped: what it goes by is compared with what the others read.
+    pub fn after_step(
+        &mut self,
+        name: NodeName,
+        machines: &BTreeMap<NodeName, Machine>,
+        found: &mut Vec<Violation>,
+    ) {
+        let Some(node) = machines[&name].node() else {
+            return;
+        };
+        let here = node.here();
+        let format = here.registry().settings().format;
+        if format == wire::VERSION {
+            return;
+        }
+        for (other, _) in here.registry().present() {
+            let machine = machines.get(&other).and_then(|machine| machine.node());
+            let misreads =
+                |node: &&fermata_protocol::Node| !node.config().formats.contains(&format);
+            if machine
+                .filter(|node| node.is_started())
+                .filter(misreads)
+                .is_some()
+            {
+                let (other, name) = (other.0, name.0);
+                let detail =
+                    format!("node {name} goes by {format}, which node {other} cannot read");
+                found.push(Violation::new(NAME, detail));
+            }
+        }
+        let segments = here.segments.values();
+        let segments = segments.map(|room| (room.log.id(), room.state.format()));
+        let groups = here.groups.values();
+        let groups = groups.map(|room| (room.log.id(), room.state.format()));
+        for (id, format) in segments.chain(groups) {
+            let known = *self.logs.entry(id).or_insert(format);
+            if known != format {
+                let detail = format!(
+                    "{id:?} is of format {known} and, at node {}, {format}",
+                    name.0
+                );
+                found.push(Violation::new(NAME, detail));
+            }
+        }
+    }
+}
