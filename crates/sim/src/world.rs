@@ -695,12 +695,16 @@ impl World {
         }
     }
 
-    /// Starts a node again with a newer version of its program, which reads later formats, too.
+    /// A node gets a newer version of its program, which reads later formats, too. One that is up
+    /// is started again.
     pub fn upgrade(&mut self, name: NodeName) {
-        self.stop(name, false);
         let machine = self.machines.get_mut(&name);
-        machine.expect("a machine of this world").config.formats = NEWER;
-        self.start(name);
+        let machine = machine.expect("a machine of this world");
+        machine.config.formats = NEWER;
+        if machine.is_up() {
+            self.stop(name, false);
+            self.start(name);
+        }
     }
 
     /// Stops a machine's process: by power failure, or in an orderly way, when what was written is

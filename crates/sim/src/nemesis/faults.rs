@@ -18,6 +18,9 @@ use fermata_protocol::registry::Standing;
 use fermata_protocol::settings::Setting;
 use fermata_protocol::{Message, coordinator, register};
 
+/// Between one node's getting a newer program and the next one's, microseconds.
+const UPGRADE_EVERY: u64 = 700_000;
+
 /// Nodes that come in one run, at most.
 const COMERS_MAX: usize = 3;
 
@@ -104,8 +107,7 @@ pub enum Fault {
     Replace,
     /// The cluster gets another read lease.
     Settle,
-    /// A node gets a newer version of its program; once all have one, the cluster gets the next
-    /// format.
+    /// All nodes get a newer version of their program, and the cluster the next format.
     Upgrade,
 }
 
@@ -307,7 +309,7 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::Join => join(world, &mut dice),
         Fault::Leave => leave(world, &mut dice),
         Fault::Replace => replace(world, name, duration),
-        Fault::Upgrade => upgrade(world, &mut dice),
+        Fault::Upgrade => upgrade(world, dice.draw()),
         Fault::Settle => {
             let lease = Setting::Lease(dice.between(900_000, 4_000_000));
             propose(world, dice.draw(), GroupCommand::Settle(lease));
@@ -761,17 +763,20 @@ fn replace(world: &mut World, name: NodeName, duration: u64) {
     });
 }
 
-/// A node gets a newer version of its program; once all have one, the cluster gets the next format.
-fn upgrade(world: &mut World, dice: &mut Dice) {
+/// Nodes get a newer version of the program, one after the other; once all have it, the cluster
+/// gets the next format.
+fn upgrade(world: &mut World, session: u64) {
     let older = |m: &&Machine| m.lost.is_none() && m.config.formats != NEWER;
     if let Some(machine) = world.machines.values().find(older) {
         let name = machine.config.name;
-        return world.upgrade(name);
+        world.upgrade(name);
+        world.at(world.now + UPGRADE_EVERY, move |w| upgrade(w, session));
+        return;
     }
     let known = coming::newest(world).map(|registry| registry.settings().format + 1);
     if let Some(next) = known.filter(|next| NEWER.contains(next)) {
         let raise = GroupCommand::Settle(Setting::Format(next));
-        propose(world, dice.draw(), raise);
+        propose(world, session, raise);
     }
 }
 
