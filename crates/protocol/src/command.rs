@@ -337,7 +337,7 @@ pub enum GroupCommand {
     },
     /// Another setting, once every node knows: see [`Settings`](crate::settings::Settings).
     Settle(Setting),
-    /// Every node knows of this many changes of the settings, durably.
+    /// Every node has this version of the registry, durably, and goes by its settings.
     Settled(u64),
 }
 

@@ -103,40 +103,38 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     }
     if let Some(known) = memory.get(&record::node("locations")).map_err(damaged)? {
         let known = wire::decode::<Vec<OldLocation>>(&known).map_err(damaged)?;
-        let now: Vec<_> = known.into_iter().map(located).collect();
-        fx.put(record::node("locations"), wire::encode(&now));
+        if known.iter().any(|(_, changes, ..)| *changes > 0) {
+            return Err(CHANGED.into());
+        }
+        fx.delete(record::node("locations"));
     }
     let format = beginning.settings().format;
     let group = |old: &Bytes| {
-        let NearGroupState(commands, location, least, next, meta, sessions) =
-            wire::decode(old).ok()?;
+        let NearGroupState(commands, location, least, next, meta, sessions) = wire::decode(old)
+            .ok()
+            .filter(|old: &NearGroupState| old.3.is_none())?;
         let meta = meta.map(|(registry, catalogue)| (settled(registry, &beginning), catalogue));
-        let location = located(location);
         Some(wire::encode(&(
-            (commands, location, least, next, meta, sessions),
+            (commands, (location, 0_u16), least, next, meta, sessions),
             (format, 0_u16),
         )))
     };
     for id in record::logs(memory) {
-        let moved = match id.scope {
-            Scope::Group => paxos::rename(id, (id, None), memory, group, &mut fx),
-            Scope::Segment(_) => paxos::rename(
-                id,
-                (id, None),
-                memory,
-                |old| Some(formatted(old, format)),
-                &mut fx,
-            ),
+        let own = (id, None);
+        let done = match id.scope {
+            Scope::Group => paxos::rewrite(id, own, memory, group, &mut fx),
+            Scope::Segment(_) => {
+                let state = |old: &Bytes| Some(formatted(old, format));
+                paxos::rewrite(id, own, memory, state, &mut fx)
+            }
         };
-        moved.map_err(|why| format!("the log {id:?}: {why}"))?;
+        done.map_err(|why| format!("the log {id:?}: {why}"))?;
     }
     Ok(fx.writes)
 }
 
-/// A location of an earlier version as this version encodes it.
-fn located(old: OldLocation) -> impl Serialize + use<> {
-    (old, 0_u16)
-}
+/// Nothing in a server of these versions could propose that.
+const CHANGED: &str = "a group of it has changed its members, which that version cannot";
 
 /// A segment's state of an earlier version, which had no format behind it.
 fn formatted(old: &Bytes, format: u16) -> Bytes {
@@ -161,16 +159,15 @@ fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     for id in record::logs(memory) {
         if let Scope::Segment(_) = id.scope {
             let state = |old: &Bytes| Some(formatted(old, registry.settings().format));
-            let moved = paxos::rename(id, (id, None), memory, state, &mut fx);
-            moved.map_err(|why| format!("the log {id:?}: {why}"))?;
+            let done = paxos::rewrite(id, (id, None), memory, state, &mut fx);
+            done.map_err(|why| format!("the log {id:?}: {why}"))?;
             continue;
         }
         let location = known.location(id.group);
         let group = location
             .map(|at| &at.group)
             .filter(|group| group.view.epoch == id.epoch);
-        let group =
-            group.ok_or("a group of it has changed its members, which that version cannot")?;
+        let group = group.ok_or(CHANGED)?;
         let first = config
             .cluster
             .groups
@@ -193,7 +190,10 @@ fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
             Some(wire::encode(&new.after(history, old.catalogue)))
         };
         let view = if first { &meta.view } else { &group.view };
-        let moved = paxos::rename(id, (to, Some(view)), memory, state, &mut fx);
+        let moved = match first {
+            true => paxos::rename(id, (to, view), memory, state, &mut fx),
+            false => paxos::rewrite(id, (id, None), memory, state, &mut fx),
+        };
         moved.map_err(|why| format!("the log of group {:x}: {why}", id.group.0))?;
         if first {
             let start = GroupState::start(group, known.least(), &registry);

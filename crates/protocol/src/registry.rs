@@ -178,9 +178,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Every node knows of this many changes of the settings.
+    /// Every node that is in the cluster has this version, and goes by its settings.
     pub(crate) fn settled(&mut self, version: u64) {
-        self.version += u64::from(self.settings.settled(version));
+        // Another one may have been admitted since, who has said nothing.
+        let all = version == self.version;
+        self.version += u64::from(all && self.settings.settled());
     }
 
     /// A digest of what the first nodes have alike.
@@ -388,6 +390,25 @@ mod tests {
         for standing in [Standing::Present, Standing::Gone, Standing::Lost] {
             assert!(registry.dismiss(name, standing).is_err(), "{standing:?}");
         }
+    }
+
+    #[test]
+    fn what_all_know_is_settled_unless_another_node_was_admitted_since() {
+        let mut registry = Registry::beginning(&file(), &Timing::default(), wire::VERSION);
+        registry.found();
+        let next = Setting::Format(wire::VERSION + 1);
+        registry.settle(next, Planted::NONE).expect("the next one");
+        let all = registry.version();
+        let admitted = registry.admit(Incarnation(9), ("n9", "here"), Planted::NONE);
+        admitted.expect("a name");
+        registry.settled(all);
+        assert_eq!(
+            registry.settings().format,
+            wire::VERSION,
+            "n9 has said nothing"
+        );
+        registry.settled(registry.version());
+        assert_eq!(registry.settings().format, wire::VERSION + 1);
     }
 
     #[test]

@@ -95,20 +95,19 @@ impl Settings {
         ))
     }
 
-    /// Whether a node may start with a program that reads these formats: one that may have said
-    /// that it reads the next one has to.
+    /// Whether a node may start with a program that reads these formats: one that has said that it
+    /// reads the next one, `said`, has to.
     ///
     /// # Errors
     /// One sentence, if it may not.
-    pub(crate) fn start(&self, formats: &RangeInclusive<u16>) -> Result<(), String> {
+    pub(crate) fn start(&self, formats: &RangeInclusive<u16>, said: u16) -> Result<(), String> {
         self.admit(formats)?;
         match self.raising {
-            Some(next) if !formats.contains(&next) => Err(format!(
-                "the cluster is about to go by format {next}, and this program reads {}: start the \
-                 node with a newer version of it, or take that back at another node with `fermata \
-                 settings --format {}`",
-                told(formats),
-                self.format
+            Some(next) if said >= next && !formats.contains(&next) => Err(format!(
+                "this node has said that it reads format {next}, by which the cluster is about to \
+                 go, and this program reads {}: start the node with the newer version of it that \
+                 it had",
+                told(formats)
             )),
             _ => Ok(()),
         }
@@ -218,10 +217,10 @@ impl Settings {
         }
     }
 
-    /// Every node knows of this many changes, and reads the next format if there is one; whether
-    /// that ends a change.
-    pub(crate) fn settled(&mut self, version: u64) -> bool {
-        if self.version != version || !self.is_changing() {
+    /// Every node knows of these, and reads the next format if there is one; whether that ends a
+    /// change.
+    pub(crate) fn settled(&mut self) -> bool {
+        if !self.is_changing() {
             return false;
         }
         self.before = None;
@@ -283,8 +282,7 @@ mod tests {
             let timing = &config.timing;
             assert_eq!(timing.lease, lease.min(was));
             assert_eq!(timing.lease + timing.lease_more, lease.max(was));
-            assert!(!settings.settled(0), "of an earlier change");
-            assert!(settings.settled(1) && !settings.settled(1), "once");
+            assert!(settings.settled() && !settings.settled(), "once");
             settings.rule(&mut config);
             let timing = &config.timing;
             assert_eq!((timing.lease, timing.lease_more), (lease, 0));
@@ -326,7 +324,7 @@ mod tests {
             .settle(Setting::Lease(timing.lease), NONE)
             .expect("taken back");
         assert_eq!((settings.lease, settings.before), (timing.lease, None));
-        assert!(!settings.settled(1), "of what was taken back");
+        assert!(!settings.settled(), "what was taken back");
     }
 
     #[test]
@@ -341,17 +339,18 @@ mod tests {
         raise(&mut settings, 10).expect("the next");
         assert_eq!((settings.format, settings.raising), (9, Some(10)));
         settings.admit(&(9..=9)).expect("it goes on");
-        let refused = settings.start(&(9..=9)).expect_err("it may have said so");
+        settings.start(&(9..=9), 0).expect("it has not said so");
+        let refused = settings.start(&(9..=9), 10).expect_err("it has said so");
         assert!(refused.contains("reads 9 alone"), "{refused}");
-        settings.start(&(9..=10)).expect("it reads both");
+        settings.start(&(9..=10), 10).expect("it reads both");
         for change in [Setting::Format(10), Setting::Lease(2_000_000)] {
             let refused = settings.settle(change, NONE).expect_err("under way");
             assert!(refused.contains("from 9 to 10"), "{refused}");
         }
         raise(&mut settings, 9).expect("taken back");
-        assert!(!settings.is_changing() && !settings.settled(1));
+        assert!(!settings.settled());
         raise(&mut settings, 10).expect("the next");
-        assert!(settings.settled(3) && settings.format == 10);
+        assert!(settings.settled() && settings.format == 10);
         let refused = settings.admit(&(9..=9)).expect_err("it cannot");
         assert!(refused.contains("goes by format 10"), "{refused}");
     }

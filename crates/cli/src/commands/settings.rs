@@ -40,7 +40,16 @@ pub(crate) async fn run(global: &Global, change: Option<Setting>) -> Result<u8, 
         tokio::time::sleep(LOOKS).await;
     };
     show(global, &settings)?;
-    Ok(if over { 0 } else { Exit::Unavailable as u8 })
+    // Somebody else may have taken it back.
+    let so = match change {
+        Setting::Lease(lease) => settings.lease == lease,
+        Setting::Format(format) => settings.format == format,
+    };
+    Ok(if over && so {
+        0
+    } else {
+        Exit::Unavailable as u8
+    })
 }
 
 /// The settings after most changes that any node knows of.

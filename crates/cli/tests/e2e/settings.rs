@@ -22,7 +22,7 @@ fn another_lease_holds_once_every_node_knows() {
     let wrong = [
         (present + 1, "does not read format"),
         (present, "choose"),
-        (present - 1, "does not read format"),
+        (present - 1, "never lowered"),
     ];
     for (format, why) in wrong {
         let refused = dev.run(&["settings", "--format", &format.to_string()]);

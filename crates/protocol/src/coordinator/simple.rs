@@ -306,7 +306,7 @@ pub(super) fn settle(
                 beat / 1_000
             )));
         }
-        Setting::Format(format) if !cx.topology.reads(format) => {
+        Setting::Format(format) if cx.topology.is_newer(format) => {
             return Err(refuse::bad(&format!(
                 "the program of the node that was asked does not read format {format}: first start \
                  every node with a version of it that does"

@@ -83,8 +83,8 @@ pub trait Topology {
         after: Option<&Bytes>,
         limit: usize,
     ) -> Vec<Bytes>;
-    /// Whether this node's program reads a format.
-    fn reads(&self, format: u16) -> bool;
+    /// Whether a format is above all that this node's program reads.
+    fn is_newer(&self, format: u16) -> bool;
     /// This node's state; the coordinator fills in the requests that are open.
     fn status(&self) -> NodeStatus;
 }

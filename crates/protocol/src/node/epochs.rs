@@ -407,7 +407,8 @@ impl Here {
                 epoch: location.epoch().next(),
                 ..location.group.view.clone()
             };
-            let may = room.log.is_primary()
+            // Without a quorum proposals would pile up.
+            let may = room.log.has_lease(step.now, &self.config.timing)
                 && room.state.format() < format
                 && room.state.decided().is_none()
                 && location.check_next(&next, 0, false).is_ok();

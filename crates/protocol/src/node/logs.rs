@@ -185,7 +185,10 @@ fn recover_registry(
         Registry::beginning(&config.cluster, &config.timing, *config.formats.end())
     });
     if !config.planted.has(Bug::OlderStartsAgain) {
-        registry.settings().start(&config.formats)?;
+        let said: Option<u16> = kept(memory, "reads")?;
+        registry
+            .settings()
+            .start(&config.formats, said.unwrap_or(0))?;
     }
     if !config.planted.has(Bug::LeaseOfTheFile) {
         registry.settings().rule(config);
@@ -350,17 +353,30 @@ impl Here {
             match id.scope {
                 Scope::Group => {
                     let (log, state) = self.recover_log::<GroupState>(id, memory, now)?;
+                    self.reads(id, state.format())?;
                     self.directory.learn(state.location());
                     self.groups.insert(id.group, GroupLog::new(log, state));
                     self.agenda.run(Room::Group(id.group));
                 }
                 Scope::Segment(segment) => {
                     let (log, state) = self.recover_log::<SegmentState>(id, memory, now)?;
+                    self.reads(id, state.format())?;
                     self.open_segment(segment, log, state);
                 }
             }
         }
         Ok(())
+    }
+
+    /// A log that this node has slept with may be of a format that its program reads no more.
+    fn reads(&self, id: LogId, format: u16) -> Result<(), String> {
+        match self.config.formats.contains(&format) {
+            true => Ok(()),
+            false => Err(format!(
+                "the log {id:?} is of format {format}, which this program does not read: first \
+                 start the node with a version that does, until the log has ended"
+            )),
+        }
     }
 
     fn recover_log<S: serde::de::DeserializeOwned>(

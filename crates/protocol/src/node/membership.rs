@@ -35,6 +35,8 @@ pub(super) struct Settling {
     known: BTreeMap<NodeName, u64>,
     /// Since when all have this one.
     all_since: Option<(u64, Micros)>,
+    /// The format that this node has said to read, durably, since it started.
+    said: u16,
 }
 
 impl Node {
@@ -70,8 +72,9 @@ impl Node {
             if !self.here.registry.has_file_of(theirs) {
                 let label = self.here.directory.label(from.name);
                 step.fx.halt = Some(format!(
-                    "the cluster file of this node, or its timing, is not that of {label}: give \
-                     all nodes of a new cluster the same, and start them again"
+                    "the cluster file of this node, its timing, or the version of its program, \
+                     is not that of {label}: give all nodes of a new cluster the same, and start \
+                     them again"
                 ));
                 return;
             }
@@ -247,11 +250,18 @@ impl Here {
     pub(super) fn follow_settings(&mut self, step: &mut Step<'_>) {
         let settings = self.registry.settings();
         if !settings.is_changing() {
-            self.settling = Settling::default();
+            (self.settling.known, self.settling.all_since) = (BTreeMap::new(), None);
             return;
         }
-        let reads = (settings.raising).is_none_or(|next| self.config.formats.contains(&next))
+        let reads = settings.raising.is_none_or(|next| self.reads_next(next))
             || self.config.planted.has(Bug::KnowsWithoutReading);
+        if let Some(next) = settings
+            .raising
+            .filter(|next| reads && self.settling.said != *next)
+        {
+            self.settling.said = next;
+            step.fx.put(record::node("reads"), wire::encode(&next));
+        }
         let (version, now) = (self.registry.version(), step.now.monotonic);
         let Some(meta) = self.directory.location(GroupId::META) else {
             return;
@@ -281,9 +291,20 @@ impl Here {
         let (_, since) = *self.settling.all_since.get_or_insert((version, now));
         if since + wait <= now {
             self.settling.all_since = None;
-            let settled = GroupCommand::Settled(self.registry.settings().version);
+            let settled = GroupCommand::Settled(version);
             self.propose_own(GroupId::META, Body::Group(settled), step);
         }
+    }
+
+    /// Whether this node can go by the next format. It reads that, and has no log of one before the
+    /// present one, which a later program would not read.
+    fn reads_next(&self, next: u16) -> bool {
+        let present = self.registry.settings().format;
+        let mut segments = self.segments.values();
+        let mut groups = self.groups.values();
+        self.config.formats.contains(&next)
+            && segments.all(|room| room.state.format() >= present)
+            && groups.all(|room| room.state.format() >= present)
     }
 
     /// A node has a version of the registry, durably, and tells those whom it takes for the

@@ -121,8 +121,8 @@ impl Known<'_> {
 }
 
 impl Topology for Known<'_> {
-    fn reads(&self, format: u16) -> bool {
-        self.here.config.formats.contains(&format)
+    fn is_newer(&self, format: u16) -> bool {
+        format > *self.here.config.formats.end()
     }
 
     fn me(&self) -> NodeName {

@@ -110,7 +110,7 @@ pub use late::{Heir, Joining};
 pub use message::{Accepted, Chunk, Entry, Message, Stop};
 pub use replica::Declined;
 pub use store::Unrecoverable;
-pub(crate) use store::rename;
+pub(crate) use store::{rename, rewrite};
 
 use crate::base::{
     Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, Timing, View,

@@ -233,27 +233,18 @@ impl Disk {
     }
 }
 
-/// Puts all records of a log of this node under another name, which may be its own, with other
-/// members, if any are given, and the states rewritten; one that cannot be rewritten is as corrupt.
+/// Puts all records of a log of this node under another name, with these members, and the states
+/// rewritten; one that cannot be rewritten is as corrupt.
 ///
 /// # Errors
 /// What is wrong with the log's records.
 pub(crate) fn rename(
     from: LogId,
-    (to, view): (LogId, Option<&View>),
+    (to, view): (LogId, &View),
     memory: &dyn Memory,
     state: impl Fn(&Bytes) -> Option<Bytes>,
     fx: &mut Effects,
 ) -> Result<(), Unrecoverable> {
-    let created = read::<CreatedRecord>(from, LogRecord::Created, memory)?;
-    let (created, _) = created.ok_or(Unrecoverable::Missing)?;
-    let snapshot = read::<SnapshotRecord>(from, LogRecord::Snapshot, memory)?;
-    let rewritten = |kind, old: &Bytes| state(old).ok_or(Unrecoverable::Void(kind));
-    let start = match created.start.is_empty() {
-        // The log began here with a snapshot.
-        true => Bytes::new(),
-        false => rewritten(LogRecord::Created, &created.start)?,
-    };
     let void = |_| Unrecoverable::Void(LogRecord::Promise);
     let promise = memory.get(&record::log(from, LogRecord::Promise));
     let mut kept = Vec::new();
@@ -272,22 +263,44 @@ pub(crate) fn rename(
         kept.push((record::accepted(to, slot), vote));
     }
     Log::delete(from, fx);
-    put_created(
-        to,
-        &CreatedRecord {
-            view: view.cloned().unwrap_or(created.view),
-            first: created.first,
-            start,
-        },
-        fx,
-    );
+    rewrite(from, (to, Some(view)), memory, state, fx)?;
+    for (key, value) in kept {
+        fx.put(key, value);
+    }
+    Ok(())
+}
+
+/// Puts the states of a log of this node, rewritten, under a name, which may be its own, with other
+/// members, if any are given. Its votes are left as they are, damaged ones too.
+///
+/// # Errors
+/// What is wrong with the log's records.
+pub(crate) fn rewrite(
+    from: LogId,
+    (to, view): (LogId, Option<&View>),
+    memory: &dyn Memory,
+    state: impl Fn(&Bytes) -> Option<Bytes>,
+    fx: &mut Effects,
+) -> Result<(), Unrecoverable> {
+    let created = read::<CreatedRecord>(from, LogRecord::Created, memory)?;
+    let (created, _) = created.ok_or(Unrecoverable::Missing)?;
+    let snapshot = read::<SnapshotRecord>(from, LogRecord::Snapshot, memory)?;
+    let rewritten = |kind, old: &Bytes| state(old).ok_or(Unrecoverable::Void(kind));
+    let start = match created.start.is_empty() {
+        // The log began here with a snapshot.
+        true => Bytes::new(),
+        false => rewritten(LogRecord::Created, &created.start)?,
+    };
+    let created = CreatedRecord {
+        view: view.cloned().unwrap_or(created.view),
+        first: created.first,
+        start,
+    };
+    put_created(to, &created, fx);
     if let Some((snapshot, _)) = snapshot {
         let state = rewritten(LogRecord::Snapshot, &snapshot.state)?;
         let snapshot = SnapshotRecord { state, ..snapshot };
         fx.put(record::log(to, LogRecord::Snapshot), encode(&snapshot));
-    }
-    for (key, value) in kept {
-        fx.put(key, value);
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 use super::faults::{next_members_pressing, present_view, propose};
 use crate::checkers::places::Places;
+use crate::machine::Machine;
 use crate::network::End;
 use crate::world::{NEWER, World};
 use fermata_protocol::base::{Directory, Epoch, GroupId, Incarnation, NodeName};
@@ -151,8 +152,11 @@ impl World {
     pub fn add_machine(&mut self, name: NodeName, site: u16, incarnation: Incarnation) {
         let mut machine = self.make_machine(name, site);
         machine.disk.wipe(incarnation);
-        // Whoever comes has the newest program.
-        machine.config.formats = NEWER;
+        // Whoever comes has the newest program that there is.
+        let newer = |machine: &Machine| machine.config.formats == NEWER;
+        if self.machines.values().any(newer) {
+            machine.config.formats = NEWER;
+        }
         self.network.place(End::Node(name), site);
         self.machines.insert(name, machine);
         self.start(name);

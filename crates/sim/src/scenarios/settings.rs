@@ -319,6 +319,11 @@ pub(super) fn format_raised(stage: &mut Stage) {
     stage.pass(30_000);
     let open = settings(&stage.world, A).is_some_and(|at| at.raising == Some(NEXT));
     stage.expect(open, "a node does not read the next format");
+    // It has not said so, and may start again.
+    stage.world.stop(F, true);
+    stage.world.start(F);
+    let up = stage.world.machines[&F].is_up();
+    stage.expect(up, "an older node starts while the format is raised");
     stage.world.upgrade(F);
     raised(stage);
 }

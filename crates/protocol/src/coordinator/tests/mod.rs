@@ -42,8 +42,8 @@ struct Cluster {
 }
 
 impl Topology for Cluster {
-    fn reads(&self, format: u16) -> bool {
-        crate::wire::FORMATS.contains(&format)
+    fn is_newer(&self, format: u16) -> bool {
+        format > crate::wire::VERSION
     }
     fn me(&self) -> NodeName {
         ME
