@@ -333,6 +333,11 @@ mod tests {
             at.start(Epoch(epoch), &[4, 5].map(SegmentId));
         }
         assert!(refused(&at, view(4, &[1, 2, 3])), "two open sources");
+        let same = View {
+            epoch: Epoch(4),
+            ..at.group.view.clone()
+        };
+        assert!(!refused(&at, same), "no third one");
         assert_eq!(at.check_next(&view(4, &[1, 2, 3]), 3, true), Ok(()));
         at.close(SegmentId(4), Epoch(1));
         assert!(refused(&at, view(4, &[1, 2, 3])), "segment 5");

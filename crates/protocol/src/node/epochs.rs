@@ -401,7 +401,9 @@ impl Here {
     /// members.
     fn follow_format(&mut self, step: &mut Step<'_>) {
         let format = self.registry.settings().format;
-        let behind = self.groups.iter().filter_map(|(group, room)| {
+        let groups = self.groups.iter();
+        let former = groups.filter(|(_, room)| room.state.format() < format);
+        let behind = former.filter_map(|(group, room)| {
             let location = room.state.location();
             let next = View {
                 epoch: location.epoch().next(),
@@ -409,7 +411,6 @@ impl Here {
             };
             // Without a quorum proposals would pile up.
             let may = room.log.has_lease(step.now, &self.config.timing)
-                && room.state.format() < format
                 && room.state.decided().is_none()
                 && location.check_next(&next, 0, false).is_ok();
             may.then_some((*group, next))

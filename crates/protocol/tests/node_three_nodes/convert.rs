@@ -1,6 +1,7 @@
 //! A directory of an earlier version.
 
 use super::*;
+use fermata_protocol::Void;
 use fermata_protocol::base::{Ballot, Group, Incarnation, Location, Past, Seat, Slot, Timestamp};
 use fermata_protocol::convert as conversion;
 use fermata_protocol::paxos::Stop;
@@ -32,13 +33,16 @@ type GroupNow = (
     (u16, u16),
 );
 
+fn location_before(location: &Location) -> OldLocation {
+    let now: (OldLocation, u16) = wire::decode(&wire::encode(location)).expect("a location");
+    now.0
+}
+
 /// A state of the meta-group, as the log of the first group had it.
 fn state_before(config: &Config, state: &Bytes) -> Bytes {
     let now: GroupNow = wire::decode(state).expect("a group's state");
     let (commands, _, least, next, meta, sessions, _) = now;
-    let location = Location::beginning(&config.cluster.groups[0]);
-    let ((location, _), _): ((OldLocation, u16), ()) =
-        wire::decode(&wire::encode(&(location, ()))).expect("a location");
+    let location = location_before(&Location::beginning(&config.cluster.groups[0]));
     let (_, catalogue) = meta.expect("the meta-group's");
     wire::encode(&(commands, location, least, next, catalogue, sessions))
 }
@@ -259,5 +263,68 @@ fn a_directory_that_cannot_be_converted_is_refused() {
     let moved = record::log(LogId { epoch, ..id }, LogRecord::Created);
     old.append(vec![Write::Put { key: moved, value }]);
     let refused = conversion::directory(7, &config, &old);
+    assert!(refused.is_err_and(|why| why.contains("changed its members")));
+}
+
+/// A memory whose votes are all damaged.
+struct NoVotes<'a>(&'a Ram);
+
+fn is_vote(key: &[u8]) -> bool {
+    key[0] == b'l' && key.get(30) == Some(&2)
+}
+
+impl Memory for NoVotes<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
+        match is_vote(key) {
+            true => Err(Void),
+            false => self.0.get(key),
+        }
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+        let all = self.0.scan(from, to, limit).into_iter();
+        let seen = all.map(|(key, value)| match is_vote(&key) {
+            true => (key, Err(Void)),
+            false => (key, value),
+        });
+        seen.collect()
+    }
+
+    fn is_durable(&self, _: &[u8]) -> bool {
+        true
+    }
+}
+
+/// Votes are as they were, damaged ones too: that is their log's affair, afterwards as before.
+#[test]
+fn votes_of_version_8_are_left_alone() {
+    let mut small = Small::new(3);
+    small.ask(0, 1, enter("e"));
+    let (node, ram) = &small.nodes[0];
+    let old = before_8(ram);
+    assert!(all(&old).iter().any(|(key, _)| is_vote(key)));
+    let writes = conversion::directory(8, node.config(), &NoVotes(&old)).expect("of version 8");
+    let votes = |write: &Write| matches!(write, Write::Put { key, .. } if is_vote(key));
+    assert!(!writes.is_empty() && !writes.iter().any(votes));
+}
+
+/// No server of version 8 could change a group's members.
+#[test]
+fn a_directory_of_version_8_whose_groups_have_moved_is_refused() {
+    let small = Small::new(3);
+    let (node, ram) = &small.nodes[0];
+    let group = &node.config().cluster.groups[0];
+    let mut location = Location::beginning(group);
+    let next = View {
+        epoch: Epoch(2),
+        ..group.view.clone()
+    };
+    location.succeed(next, wire::VERSION);
+    let mut old = before_8(ram);
+    old.append(vec![Write::Put {
+        key: record::node("locations"),
+        value: wire::encode(&[location_before(&location)].to_vec()),
+    }]);
+    let refused = conversion::directory(8, node.config(), &old);
     assert!(refused.is_err_and(|why| why.contains("changed its members")));
 }
