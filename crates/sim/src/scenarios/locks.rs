@@ -1,5 +1,6 @@
 //! Enters, grants, leases, and what else touches a key.
 
+use super::ring::D;
 use super::stage::{A, B, C, Stage, answers, store_of, value};
 use crate::history::{Heard, SectionIx};
 use crate::network::{ClientId, Parcel, RuleId};
@@ -53,6 +54,24 @@ pub(super) fn pipelined_enters(stage: &mut Stage) {
     };
     stage.get(h2, s2);
     stage.leave(h2, s2);
+}
+
+/// A reads ahead for an enqueue that nobody else hears of; another one comes first, at B.
+pub(super) fn read_ahead_in_vain(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[4]), stage.client(&[5]));
+    stage.section(h1, "v0");
+    stage.pass(1_000);
+    stage.cut(A, &[B, C]);
+    stage.cut(D, &[B, C]);
+    let first = stage.begin_enter(h1, Mode::Exclusive);
+    stage.pass(100);
+    stage.section(h2, "v1");
+    stage.mend();
+    let Some(s1) = stage.entered(first) else {
+        return;
+    };
+    stage.get(h1, s1);
+    stage.leave(h1, s1);
 }
 
 /// F6: C lags behind the enqueue of a holder and accepts an eventual put, which then spreads.

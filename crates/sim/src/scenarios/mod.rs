@@ -79,6 +79,11 @@ const LIST: &[Scenario] = &[
         play: locks::pipelined_enters,
     },
     Scenario {
+        name: "f3-read-ahead-in-vain",
+        about: "an enqueue that was read ahead for is lost, and another comes first",
+        play: locks::read_ahead_in_vain,
+    },
+    Scenario {
         name: "f3-declined-enqueue",
         about: "an enqueue is declined, and submitted again after a whole section",
         play: commands::declined_enqueue,
