@@ -173,6 +173,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::RaisedAtOnce, "format-raised"),
     (Bug::KnowsWithoutReading, "format-raised"),
     (Bug::OlderStartsAgain, "format-older-starts"),
+    (Bug::FormerLogsForgotten, "format-twice"),
     (Bug::FormatNotFollowed, "format-raised"),
     (Bug::BoundByTheShorter, "lease-shrinks"),
     (Bug::GivenUpForgotten, "lease-of-the-given-up"),

@@ -444,6 +444,8 @@ planted_bugs! {
     KnowsWithoutReading,
     /// R10: a node that has said so starts again with a program that does not read it.
     OlderStartsAgain,
+    /// R10: a node says that it reads the next format while it has logs of a former one.
+    FormerLogsForgotten,
     /// R10: a group goes on in logs of the former format.
     FormatNotFollowed,
     /// G59: the id of a keyspace that was deleted is given again.

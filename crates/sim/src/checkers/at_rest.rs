@@ -23,6 +23,7 @@
 //! than it bears, and, at the end of the wait, those of a section that somebody still holds.
 
 use super::eventual;
+use super::formats;
 use super::places::{Places, epoch_of};
 use super::tags::{Seen, head, is_head};
 use crate::catalogue::Catalogue;
@@ -129,11 +130,9 @@ pub fn left(machines: &BTreeMap<NodeName, Machine>, places: &Places) -> Option<S
             ));
         }
         let format = registry.map_or(0, |registry| registry.settings().format);
-        let node = machine.node().into_iter();
-        let mut groups = node.flat_map(|node| node.here().groups.values());
-        if let Some(room) = groups.find(|room| room.state.format() < format) {
-            let (id, name) = (room.log.id(), name.0);
-            return Some(format!("node {name} has {id:?} in a former format"));
+        let mut logs = machine.node().into_iter().flat_map(formats::of_logs);
+        if let Some((id, _)) = logs.find(|(_, of)| *of < format) {
+            return Some(format!("node {} has {id:?} in a former format", name.0));
         }
     }
     for location in places.locations() {

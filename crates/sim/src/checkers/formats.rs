@@ -1,10 +1,10 @@
-//! Every node that takes part reads the format that the cluster goes by, and all members of a log
-//! take it for one of the same format (ring R10).
+//! Every node that takes part reads the format that the cluster goes by, all members of a log take
+//! it for one of the same format, and no log is two formats behind (ring R10).
 
 use super::Violation;
 use crate::machine::Machine;
 use fermata_protocol::base::{LogId, NodeName};
-use fermata_protocol::wire;
+use fermata_protocol::{Node, wire};
 use std::collections::BTreeMap;
 
 /// What the checker calls itself in a violation.
@@ -35,8 +35,7 @@ impl Formats {
         }
         for (other, _) in here.registry().present() {
             let machine = machines.get(&other).and_then(|machine| machine.node());
-            let misreads =
-                |node: &&fermata_protocol::Node| !node.config().formats.contains(&format);
+            let misreads = |node: &&Node| !node.config().formats.contains(&format);
             if machine
                 .filter(|node| node.is_started())
                 .filter(misreads)
@@ -48,19 +47,24 @@ impl Formats {
                 found.push(Violation::new(NAME, detail));
             }
         }
-        let segments = here.segments.values();
-        let segments = segments.map(|room| (room.log.id(), room.state.format()));
-        let groups = here.groups.values();
-        let groups = groups.map(|room| (room.log.id(), room.state.format()));
-        for (id, format) in segments.chain(groups) {
-            let known = *self.logs.entry(id).or_insert(format);
-            if known != format {
-                let detail = format!(
-                    "{id:?} is of format {known} and, at node {}, {format}",
-                    name.0
-                );
+        for (id, of) in of_logs(node) {
+            if of + 1 < format && found.is_empty() {
+                let detail = format!("node {} goes by {format}, and has {id:?} of {of}", name.0);
+                found.push(Violation::new(NAME, detail));
+            }
+            let known = *self.logs.entry(id).or_insert(of);
+            if known != of {
+                let detail = format!("{id:?} is of format {known} and, at node {}, {of}", name.0);
                 found.push(Violation::new(NAME, detail));
             }
         }
     }
+}
+
+/// The formats of a node's logs.
+pub(super) fn of_logs(node: &Node) -> impl Iterator<Item = (LogId, u16)> {
+    let segments = node.here().segments.values();
+    let segments = segments.map(|room| (room.log.id(), room.state.format()));
+    let groups = node.here().groups.values();
+    segments.chain(groups.map(|room| (room.log.id(), room.state.format())))
 }

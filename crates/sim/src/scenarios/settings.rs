@@ -64,6 +64,11 @@ pub(super) const LIST: &[Scenario] = &[
         about: "a node that has said it reads the next format starts again with an older program",
         play: format_older_starts,
     },
+    Scenario {
+        name: "format-twice",
+        about: "the format is to be raised again while a member has logs of the first one",
+        play: format_twice,
+    },
 ];
 
 const ALL: [NodeName; 6] = [A, B, C, D, E, F];
@@ -293,17 +298,21 @@ pub(super) fn lease_awaits_all(stage: &mut Stage) {
 
 const NEXT: u16 = wire::VERSION + 1;
 
-fn raise(stage: &mut Stage) {
+fn raise(stage: &mut Stage, format: u16) {
     let session = 0xfeed + stage.world.now;
-    let command = GroupCommand::Settle(Setting::Format(NEXT));
+    let command = GroupCommand::Settle(Setting::Format(format));
     nemesis::propose(&mut stage.world, session, command);
 }
 
-/// Every node goes by the next format.
-fn raised(stage: &mut Stage) {
-    let by_next = |w: &World, name| settings(w, name).is_some_and(|at| at.format == NEXT);
-    let raised = stage.until(move |w| ALL.iter().all(|name| by_next(w, *name)));
+fn all_go_by(stage: &mut Stage, format: u16) {
+    let by_it = move |w: &World, name| settings(w, name).is_some_and(|at| at.format == format);
+    let raised = stage.until(move |w| ALL.iter().all(|name| by_it(w, *name)));
     stage.expect(raised, "the next format is the cluster's");
+}
+
+/// Every node goes by the next format, and all goes on.
+fn raised(stage: &mut Stage, format: u16) {
+    all_go_by(stage, format);
     let h1 = stage.client(&[5]);
     stage.section(h1, "v2");
     random::rest(&mut stage.world);
@@ -315,7 +324,7 @@ pub(super) fn format_raised(stage: &mut Stage) {
         stage.world.upgrade(name);
         stage.pass(5_000);
     }
-    raise(stage);
+    raise(stage, NEXT);
     stage.pass(30_000);
     let open = settings(&stage.world, A).is_some_and(|at| at.raising == Some(NEXT));
     stage.expect(open, "a node does not read the next format");
@@ -325,7 +334,7 @@ pub(super) fn format_raised(stage: &mut Stage) {
     let up = stage.world.machines[&F].is_up();
     stage.expect(up, "an older node starts while the format is raised");
     stage.world.upgrade(F);
-    raised(stage);
+    raised(stage, NEXT);
 }
 
 /// F says that it reads the next format while E is down, and then starts again with an older
@@ -336,7 +345,7 @@ pub(super) fn format_older_starts(stage: &mut Stage) {
         stage.pass(5_000);
     }
     stage.world.stop(E, true);
-    raise(stage);
+    raise(stage, NEXT);
     stage.pass(5_000);
     let formats = |stage: &mut Stage, formats| {
         let machine = stage.world.machines.get_mut(&F);
@@ -352,5 +361,26 @@ pub(super) fn format_older_starts(stage: &mut Stage) {
     stage.pass(10_000);
     formats(stage, NEWER);
     stage.world.start(F);
-    raised(stage);
+    raised(stage, NEXT);
+}
+
+/// C hears nothing of the logs when the format is raised, and goes on so while it is to be raised
+/// once more.
+pub(super) fn format_twice(stage: &mut Stage) {
+    for name in ALL {
+        stage.world.upgrade(name);
+        stage.pass(5_000);
+    }
+    let deaf = stage.lose(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Paxos { .. }, .. } if *to == C)
+    });
+    raise(stage, NEXT);
+    all_go_by(stage, NEXT);
+    stage.pass(5_000);
+    raise(stage, NEXT + 1);
+    stage.pass(30_000);
+    let open = settings(&stage.world, A).is_some_and(|at| at.raising == Some(NEXT + 1));
+    stage.expect(open, "a node has logs of the format before the present one");
+    stage.discard(deaf);
+    raised(stage, NEXT + 1);
 }
