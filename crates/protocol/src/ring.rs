@@ -61,6 +61,16 @@ pub enum Message {
         /// The group.
         group: GroupId,
     },
+    /// The group, which is here, is about to give the receiver a seat: it may follow the logs.
+    Invite(Location),
+    /// The sender, which was invited, follows the group's logs of this epoch, and knows all that
+    /// was chosen in them lately.
+    Warm {
+        /// The group.
+        group: GroupId,
+        /// The epoch.
+        epoch: Epoch,
+    },
     /// To the members of the meta-group, while the settings change: the sender has this registry,
     /// durably, and reads the format that is to be the cluster's.
     Knows {

@@ -179,10 +179,11 @@ impl Monitor {
         }
     }
 
-    /// A process has started on the disk that was left.
+    /// A process has started on the disk that was left, and has done its first step.
     pub fn restarted(
         &mut self,
         name: NodeName,
+        first: &Stepped,
         machines: &BTreeMap<NodeName, Machine>,
         found: &mut Vec<Violation>,
     ) {
@@ -190,7 +191,7 @@ impl Monitor {
             return;
         }
         let machine = &machines[&name];
-        self.durability.restarted(machine, found);
+        self.durability.restarted(machine, first, found);
         self.tags.restarted(machine);
         self.eventual.restarted(machine);
         self.stuck.restarted(machine);

@@ -174,6 +174,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::KnowsWithoutReading, "format-raised"),
     (Bug::OlderStartsAgain, "format-older-starts"),
     (Bug::FormerLogsForgotten, "format-twice"),
+    (Bug::LearnerSkipsGap, "ring-learners"),
+    (Bug::NextUnheard, "ring-members-unheard"),
     (Bug::FormatNotFollowed, "format-raised"),
     (Bug::BoundByTheShorter, "lease-shrinks"),
     (Bug::GivenUpForgotten, "lease-of-the-given-up"),
@@ -236,6 +238,8 @@ const SUITES: &[(&str, &[Bug])] = &[
         "paxos_log::transfer",
         &[Bug::SnapshotNotKept, Bug::LentEntriesDropped],
     ),
+    // Of what a node knows of a log without a seat.
+    ("paxos_log::planted", &[Bug::LearnerObeysVoid]),
     // Of what a node tells itself, of which nothing is lost here, and of a hand-over that takes
     // longer than it must.
     (

@@ -683,7 +683,8 @@ impl World {
         if let Ok(done) = started {
             if self.in_place.is_none() {
                 let machines = &self.machines;
-                self.monitor.restarted(name, machines, &mut self.violations);
+                let found = &mut self.violations;
+                self.monitor.restarted(name, &done, machines, found);
                 if let Some(observer) = &mut self.observer {
                     observer.restarted(self.now, &self.machines[&name]);
                 }

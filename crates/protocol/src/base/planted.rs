@@ -129,6 +129,12 @@ planted_bugs! {
     RefsRestartWithLog,
     /// F3f: a new leader fills holes with waiting client commands.
     HoleFilledWithCommand,
+    /// R3: a node that follows a log without a seat takes entries above a gap.
+    LearnerSkipsGap,
+    /// R3: a node that follows a log without a seat applies commands that a later ballot made void.
+    LearnerObeysVoid,
+    /// R1: a view is proposed although no quorum of it is heard, and follows.
+    NextUnheard,
     /// F13: a new leader proposes a no-op over an accepted value.
     NoopOverAccepted,
     /// F10: any node answers a heartbeat with a lease, without asking the primary.

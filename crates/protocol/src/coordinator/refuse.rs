@@ -175,6 +175,7 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
                 Refusal::definite(Code::Busy, text)
             }
             Rejection::DiskFull => disk_full(what, *unsure),
+            Rejection::NotReady => not_ready(what, *unsure),
             Rejection::NoSuchKeyspace => {
                 let text = format!("{what} was refused: the keyspace was deleted");
                 Refusal {
@@ -209,6 +210,18 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
         | PrimaryAnswer::States(_)
         | PrimaryAnswer::Queue(..)
         | PrimaryAnswer::Leased => nonsense(what),
+    }
+}
+
+/// A change of members that nobody brought about.
+fn not_ready(what: &str, unsure: bool) -> Refusal {
+    let why = "too few of the members that are to come are heard, or know the group's logs";
+    match unsure {
+        true => self::unsure(what, Code::Unavailable, why),
+        false => {
+            let text = format!("{what} was refused: {why}; start them, then ask again");
+            Refusal::definite(Code::Unavailable, text)
+        }
     }
 }
 

@@ -329,6 +329,7 @@ impl Submitter {
             Rejection::Busy
             | Rejection::DiskFull
             | Rejection::Leased(_)
+            | Rejection::NotReady
             | Rejection::NoSuchKeyspace => {
                 return Some(ask.unsure);
             }

@@ -53,6 +53,8 @@ pub enum Rejection {
     /// The primary lost its ballot while the command was in flight: it may have been chosen. Submit
     /// it again, to whoever leads now.
     Overtaken,
+    /// Too few of the members that a group is to have are heard, or know its logs.
+    NotReady,
 }
 
 /// One key's latest value at a grant.

@@ -65,11 +65,11 @@ impl Here {
             } else {
                 self.news.insert(segment);
                 self.seal_sources(segment, location.store());
+                // It may be followed here.
+                self.agenda.run(Room::Segment(segment));
             }
         }
-        if self.groups.contains_key(&location.id()) {
-            self.agenda.run(Room::Group(location.id()));
-        }
+        self.agenda.run(Room::Group(location.id()));
     }
 
     /// Who is out of the cluster has changed: nobody waits for these in an earlier store.
@@ -183,17 +183,19 @@ impl Here {
     }
 
     /// Who should lead what follows a log, if not this node: the nearest member that is heard. One
-    /// that has followed this log begins the next one from its own state, and any other from what
-    /// this node gives it, which is as quick where one message takes it.
+    /// that has a seat here, or follows, begins the next log from its own state, and any other from
+    /// what this node gives it, which is as quick where one message takes it.
     fn first_but_this(&self, id: LogId, view: &View) -> Option<NodeName> {
         let order = self.nearest_first(view.nodes());
-        let own = self.log(Room::of(id)).map(Log::view);
+        let own = self.log(Room::of(id));
         let state = match id.scope {
             Scope::Segment(segment) => self.segments.get(&segment).map(|r| wire::size(&r.state)),
             Scope::Group => self.groups.get(&id.group).map(|r| wire::size(&r.state)),
         };
         let small = state.is_some_and(|bytes| bytes <= self.config.limits.chunk);
-        let quick = |n: &&NodeName| small || own.is_some_and(|own| own.seat_of(**n).is_some());
+        let follows = |n: NodeName| own.is_some_and(|log| log.is_followed_by(n));
+        let seated = |n: NodeName| own.is_some_and(|log| log.view().seat_of(n).is_some());
+        let quick = |n: &&NodeName| small || seated(**n) || follows(**n);
         let heard = |n: &&NodeName| self.alive.contains_key(n);
         let quickest = order.iter().filter(quick).find(heard);
         let first = quickest.or(order.iter().find(heard)).or(order.first());
@@ -389,6 +391,8 @@ impl Here {
         for (node, group) in self.lost_sight(step) {
             step.fx.send(node, Message::Where { group });
         }
+        self.follow_on(step);
+        self.bring_all_about(step);
         self.follow_settings(step);
         self.follow_format(step);
         let rooms = self.segments.iter();
@@ -603,6 +607,8 @@ impl Node {
             Message::Knows { version, epoch } => {
                 self.here.on_knows(from, version, epoch, step);
             }
+            Message::Invite(location) => self.here.on_invite(from, &location, step),
+            Message::Warm { group, epoch } => self.here.on_warm(from, group, epoch, step),
             Message::Where { group } => {
                 if let Some(location) = self.here.directory.location(group) {
                     self.here.tell_location(from, location, step);

@@ -25,6 +25,11 @@ impl Here {
         (log.id().group == id.group).then(|| log.id().epoch)
     }
 
+    /// Whether a log is here, or a later one, or none up to it may be created.
+    pub(super) fn has_or_had(&self, id: LogId) -> bool {
+        self.epoch_of(id).is_some_and(|own| own >= id.epoch) || self.retired(id) >= id.epoch
+    }
+
     /// Takes what is said of logs that are not here, or no longer; the rest is handed back.
     pub(super) fn on_news(
         &mut self,
@@ -186,6 +191,7 @@ impl Here {
             Some(room) => {
                 room.state = state;
                 room.reported.clear();
+                room.warm.clear();
                 Some(core::mem::replace(&mut room.log, log).id())
             }
             None => {

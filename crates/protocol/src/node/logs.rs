@@ -2,6 +2,7 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
+use super::following::{Following, Invitation, Wanted, refuse};
 use super::membership::Settling;
 use super::memory::Kept;
 use super::usage::Usage;
@@ -78,6 +79,10 @@ pub struct GroupLog {
     waiting: BTreeMap<(crate::base::SessionId, u64), (NodeName, u64)>,
     /// Segments of which this node, leading, has proposed that they have begun.
     pub(super) reported: BTreeSet<SegmentId>,
+    /// A view that waits for its new members before it is proposed.
+    pub(super) wanted: Option<Wanted>,
+    /// When those who are to have a seat last said that they know the logs.
+    pub(super) warm: BTreeMap<NodeName, Micros>,
 }
 
 impl GroupLog {
@@ -87,6 +92,8 @@ impl GroupLog {
             state,
             waiting: BTreeMap::new(),
             reported: BTreeSet::new(),
+            wanted: None,
+            warm: BTreeMap::new(),
         }
     }
 }
@@ -152,6 +159,10 @@ pub struct Here {
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
     pub(super) joining: BTreeMap<(GroupId, Scope), Joining>,
+    /// Groups that are about to give this node a seat.
+    pub(super) invitations: BTreeMap<GroupId, Invitation>,
+    /// Their logs.
+    pub(super) following: BTreeMap<Room, Following>,
     /// The node is about to stop, and leads nothing any more.
     pub(super) retiring: bool,
     pub(super) catalogue: Catalogue,
@@ -257,6 +268,8 @@ impl Here {
             due: BTreeMap::new(),
             moves: 0,
             joining: BTreeMap::new(),
+            invitations: BTreeMap::new(),
+            following: BTreeMap::new(),
             retiring: false,
             catalogue,
             agenda: Agenda::default(),
@@ -515,13 +528,14 @@ impl Here {
             // A node that gives a log away may be about to stop: it does not get it back at once.
             self.steady.insert(from, step.now.monotonic);
         }
-        let Some(message) = self.on_news(from, id, message, step) else {
+        let rest = self.on_followed(from, id, message, step);
+        let rest = rest.and_then(|message| self.on_news(from, id, message, step));
+        let Some(message) = rest else {
             return;
         };
-        self.with_log(id, step, |log, cx| {
-            if let Some(seat) = log.view().seat_of(from) {
-                log.on_message(seat, message, cx);
-            }
+        self.with_log(id, step, |log, cx| match log.view().seat_of(from) {
+            Some(seat) => log.on_message(seat, message, cx),
+            None => log.on_outsider(from, message, cx),
         });
     }
 
@@ -603,18 +617,9 @@ impl Here {
             Body::Group(GroupCommand::Next { view, .. }) => view.group,
             _ => GroupId::META,
         };
-        let room = self.groups.get_mut(&group);
-        let reject = |why, step: &mut Step<'_>| {
-            step.fx.send(
-                from,
-                coordinator::Message::Proposed {
-                    call,
-                    result: Err(why),
-                },
-            );
-        };
-        let Some(room) = room else {
-            return reject(Rejection::Elsewhere(None), step);
+        let by = (from, call);
+        let Some(room) = self.groups.get(&group) else {
+            return refuse(by, Rejection::Elsewhere(None), step);
         };
         if let Some(outcome) = room.state.outcome(&command) {
             let answer = coordinator::Message::Proposed {
@@ -626,16 +631,37 @@ impl Here {
         if !room.log.is_primary() || !self.writable {
             let hint = room.log.primary_node();
             let hint = hint.filter(|n| *n != self.id.name);
-            return reject(Rejection::NotPrimary(hint), step);
+            return refuse(by, Rejection::NotPrimary(hint), step);
         }
+        if let Body::Group(GroupCommand::Next { view, pressing, .. }) = &command.body
+            && !pressing
+            && self.waits_for_members(view, step)
+        {
+            let view = view.clone();
+            return self.want_view(by, command, view, step);
+        }
+        self.propose_to_log(group, by, command, step);
+    }
+
+    /// Proposes a command to a group that this node leads.
+    pub(super) fn propose_to_log(
+        &mut self,
+        group: GroupId,
+        by: (NodeName, u64),
+        command: Command,
+        step: &mut Step<'_>,
+    ) {
+        let Some(room) = self.groups.get_mut(&group) else {
+            return;
+        };
         let id = (command.session, command.number);
         let mut cx = env(&self.config, step);
         if let Err(why) = room.log.propose(command, &mut cx) {
-            return reject(why.into(), step);
+            return refuse(by, why.into(), step);
         }
         // Only now: one that asks again for a command in flight must not end the wait for it.
-        room.waiting.insert(id, (from, call));
-        self.agenda.touch(Room::Group(room.log.id().group));
+        room.waiting.insert(id, by);
+        self.agenda.touch(Room::Group(group));
     }
 
     /// The keyspaces, as known here.
@@ -723,6 +749,7 @@ pub(super) fn read_state<S: serde::de::DeserializeOwned>(
 impl Node {
     /// Applies what a segment's log has delivered, and starts or ends its primary.
     pub(super) fn run_segment(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        self.take_seat(Room::Segment(segment), step);
         self.install_segment(segment, step);
         let empty = |log: &Log| log.delivered() == Slot(0);
         let room = self.here.segments.get(&segment);
@@ -809,6 +836,7 @@ impl Node {
 
     /// Applies what a group's log has delivered.
     pub(super) fn run_group(&mut self, group: GroupId, step: &mut Step<'_>) {
+        self.take_seat(Room::Group(group), step);
         self.install_group(group, step);
         let mut answers = Vec::new();
         while let Some(room) = self.here.groups.get_mut(&group) {
@@ -837,6 +865,9 @@ impl Node {
         if !room.log.is_primary() {
             let dropped = room.log.take_dropped();
             room.reported.clear();
+            if let Some(wanted) = room.wanted.take() {
+                refuse(wanted.by, Rejection::NotPrimary(None), step);
+            }
             for (id, (node, call)) in core::mem::take(&mut room.waiting) {
                 let never = dropped.iter().any(|c| (c.session, c.number) == id);
                 let result = Err(match never {

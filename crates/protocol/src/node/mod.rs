@@ -9,6 +9,7 @@ mod agenda;
 mod beat;
 pub mod clock_watch;
 mod epochs;
+mod following;
 mod late;
 mod logs;
 mod membership;

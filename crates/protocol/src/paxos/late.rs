@@ -181,23 +181,21 @@ impl Heir {
 
     /// Gives the log to those who had no seat in the one before.
     pub fn welcome(&mut self, before: &View, env: &mut Env<'_>) {
-        for seat in newcomers(&self.view, before) {
-            if let Some(node) = self.view.node_at(seat) {
-                self.on_join(node, None, env);
-            }
+        for node in newcomers(&self.view, before) {
+            self.on_join(node, None, env);
         }
     }
 
     /// Answers a node that asks for what it takes to create its replica, if it has a seat.
     pub fn on_join(&mut self, from: NodeName, resume: Option<(Slot, u64)>, env: &mut Env<'_>) {
-        let Some(seat) = self.view.seat_of(from) else {
+        if self.view.seat_of(from).is_none() {
             return;
-        };
+        }
         self.loans.end(env);
         let message = Message::Birth {
             view: self.view.clone(),
             first: self.first,
-            chunk: self.loans.chunk(seat, resume, &self.snapshot, env),
+            chunk: self.loans.chunk(from, resume, &self.snapshot, env),
         };
         let log = self.id;
         env.fx.send(from, crate::Message::Paxos { log, message });
@@ -208,24 +206,29 @@ impl Log {
     /// Gives this log, which has just been created here, to those who had no seat in the one
     /// before.
     pub fn welcome(&mut self, before: &View, env: &mut Env<'_>) {
-        for seat in newcomers(&self.view, before) {
-            self.on_join(seat, None, env);
+        for node in newcomers(&self.view, before) {
+            self.on_join(node, None, env);
         }
     }
 
-    /// A member asks for what it takes to create its replica.
-    pub(super) fn on_join(&mut self, from: Seat, resume: Option<(Slot, u64)>, env: &mut Env<'_>) {
+    /// A node asks for what it takes to create its replica, or to follow this one.
+    pub(super) fn on_join(
+        &mut self,
+        from: NodeName,
+        resume: Option<(Slot, u64)>,
+        env: &mut Env<'_>,
+    ) {
         let birth = Message::Birth {
             view: self.view.clone(),
             first: self.first,
             chunk: self.loans.chunk(from, resume, &self.snapshot, env),
         };
-        self.send(from, birth, env);
+        self.tell(from, birth, env);
     }
 }
 
-/// The seats of nodes that had none before.
-fn newcomers(view: &View, before: &View) -> Vec<Seat> {
+/// The nodes that had no seat before.
+fn newcomers(view: &View, before: &View) -> Vec<NodeName> {
     let new = view.nodes().filter(|node| before.seat_of(*node).is_none());
-    new.filter_map(|node| view.seat_of(node)).collect()
+    new.collect()
 }

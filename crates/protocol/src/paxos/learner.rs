@@ -3,7 +3,7 @@
 use super::store::{CHOSEN, Held, SnapshotRecord};
 use super::transfer::{self, Partial, Snapshot, Taken};
 use super::{Chunk, Entry, Log, Message, Role};
-use crate::base::{Ballot, Micros, Seat, Slot};
+use crate::base::{Ballot, Limits, Micros, Seat, Slot};
 use crate::io::Env;
 use alloc::collections::btree_map;
 use alloc::vec::Vec;
@@ -153,27 +153,37 @@ impl Log {
         if first > self.chosen || first.0 == 0 {
             return self.ignore("fetch of what is not chosen here");
         }
+        let Some(node) = self.view.node_at(from) else {
+            return;
+        };
         if !self.held.contains_key(&first) {
-            let chunk = self.loans.chunk(from, resume, &self.snapshot, env);
+            let chunk = self.loans.chunk(node, resume, &self.snapshot, env);
             return self.send(from, Message::Chunk(chunk), env);
         }
-        self.loans.went_on(from, first, self.snapshot.slot, env);
+        self.loans.went_on(node, first, self.snapshot.slot, env);
+        let answer = self.entries_from(first, env.limits);
+        // An entry chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
+        self.send(from, answer, env);
+    }
+
+    /// The chosen entries from a slot on that one message takes; the first is held, or none is
+    /// chosen yet.
+    pub(super) fn entries_from(&self, first: Slot, limits: &Limits) -> Message {
         let mut bytes = 0;
         let mut entries = Vec::new();
-        for (_, held) in self.held.range(first..=self.chosen) {
+        let held = self.held.range(first..);
+        for (_, held) in held.take_while(|(slot, _)| **slot <= self.chosen) {
             bytes += held.bytes;
-            if bytes > env.limits.window_bytes && !entries.is_empty() {
+            if bytes > limits.window_bytes && !entries.is_empty() {
                 break;
             }
             entries.push(held.entry.clone());
         }
-        let answer = Message::Entries {
+        Message::Entries {
             from: first,
             entries,
             chosen: self.chosen,
-        };
-        // An entry chosen by votes elsewhere is chosen; nothing here needs to be durable for that.
-        self.send(from, answer, env);
+        }
     }
 
     pub(super) fn on_entries(
@@ -329,7 +339,7 @@ impl Log {
 
 /// What an entry means after the highest `Begin` so far: commands born below it are void, and so is
 /// an older `Begin` that surfaces late.
-fn effective(entry: Entry, begin: &mut Ballot) -> Entry {
+pub(super) fn effective(entry: Entry, begin: &mut Ballot) -> Entry {
     match entry {
         Entry::Begin { ballot } if ballot < *begin => Entry::Noop,
         Entry::Begin { ballot } => {

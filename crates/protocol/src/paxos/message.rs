@@ -65,7 +65,8 @@ pub struct Accepted {
     pub entry: Entry,
 }
 
-/// Between the replicas of one log. Sender and receiver are seats of the log's view.
+/// Between the replicas of one log. Sender and receiver are seats of the log's view, but for
+/// `Fetch` and `Join` of a node that follows without one, and what answers these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// Phase 1a for all slots; sent again for each piece of the answer.
@@ -159,7 +160,7 @@ pub enum Message {
     },
     /// A part of a snapshot.
     Chunk(Chunk),
-    /// A member that has no replica of this log asks for what it takes to create one.
+    /// A node that has no replica of this log asks for what it takes to create one, or to follow.
     Join {
         /// Bytes of a snapshot it already has, and the slot of that snapshot.
         resume: Option<(Slot, u64)>,
@@ -177,6 +178,11 @@ pub enum Message {
     Succeeded {
         /// That epoch.
         by: Epoch,
+    },
+    /// To a node without a seat that would follow the log: who leads tells what is chosen.
+    Led {
+        /// Probably that node.
+        by: NodeName,
     },
 }
 

@@ -13,7 +13,8 @@
 //! `acceptor` (promises, votes, leases given), `proposer` (phase 2, the lease held) with its
 //! `queue`, `learner` (the chosen prefix, catching up, snapshots), with `election` for who leads
 //! and `report` for what it is told in phase 1, `store` for what is on disk, `late` for members
-//! that missed the log's beginning, and `replica` for what the state machine above sees. It is a
+//! that missed the log's beginning, `follow` for nodes that are to have a seat in the next one, and
+//! `replica` for what the state machine above sees. It is a
 //! plain struct: time and messages come in, writes and messages go out, nothing is drawn at random.
 //!
 //! # What always holds
@@ -96,6 +97,7 @@
 
 mod acceptor;
 mod election;
+mod follow;
 mod late;
 mod learner;
 pub mod message;
@@ -106,6 +108,7 @@ mod report;
 mod store;
 mod transfer;
 
+pub use follow::{Learned, Learner};
 pub use late::{Heir, Joining};
 pub use message::{Accepted, Chunk, Entry, Message, Stop};
 pub use replica::Declined;
@@ -122,6 +125,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use election::Candidate;
+use follow::Followers;
 use learner::Fetching;
 use queue::Queue;
 use report::Piece;
@@ -197,6 +201,8 @@ pub struct Log {
     snapshot: Snapshot,
     /// What peers are fetching.
     loans: Loans,
+    /// Who follows without a seat.
+    followers: Followers,
     /// The peers that were fetching a snapshot when they last answered a beat.
     lagging: BTreeSet<Seat>,
     /// The peers that have voted for an entry proposed here, or follow this leader, and when they
@@ -340,6 +346,7 @@ impl Log {
             heard: None,
             snapshot: Snapshot::initial(created.start.clone()),
             loans: Loans::default(),
+            followers: Followers::default(),
             lagging: BTreeSet::new(),
             voted: BTreeMap::new(),
             installed: None,
@@ -465,8 +472,12 @@ impl Log {
                 chosen,
             } => self.on_entries(from, first, entries, chosen, env),
             Message::Chunk(chunk) => self.on_chunk(from, chunk, env),
-            Message::Join { resume } => self.on_join(from, resume, env),
-            Message::Birth { .. } | Message::Succeeded { .. } => {
+            Message::Join { resume } => {
+                if let Some(node) = self.view.node_at(from) {
+                    self.on_join(node, resume, env);
+                }
+            }
+            Message::Birth { .. } | Message::Succeeded { .. } | Message::Led { .. } => {
                 self.ignore("news for one without a replica");
             }
         }
@@ -489,9 +500,14 @@ impl Log {
     /// Sends at once: the message claims nothing that this step writes.
     fn send(&self, to: Seat, message: Message, env: &mut Env<'_>) {
         if let Some(name) = self.view.node_at(to) {
-            let log = self.id;
-            env.fx.send(name, crate::Message::Paxos { log, message });
+            self.tell(name, message, env);
         }
+    }
+
+    /// The same to a node that may have no seat.
+    fn tell(&self, to: NodeName, message: Message, env: &mut Env<'_>) {
+        let log = self.id;
+        env.fx.send(to, crate::Message::Paxos { log, message });
     }
 
     /// Sends once this step is durable: the message claims that something is remembered.
@@ -523,7 +539,8 @@ impl Log {
         let bound = timing.lease_bound() * Micros::from(new);
         let voted = self.voted.get(&seat);
         let free = voted.is_some_and(|since| since + bound <= now.monotonic);
-        self.loans.has(seat) || self.lagging.contains(&seat) || !free
+        let fetches = self.view.node_at(seat).is_some_and(|n| self.loans.has(n));
+        fetches || self.lagging.contains(&seat) || !free
     }
 
     /// Checks what this replica believes of itself, after every step in production, too: nothing

@@ -265,12 +265,14 @@ impl Log {
         self.planted = env.planted;
         self.cut(env);
         self.announce(env);
+        self.tell_followers(env);
     }
 
     /// The time of [`Log::wake`] has come, or any other time.
     pub fn tick(&mut self, env: &mut Env<'_>) {
         self.planted = env.planted;
         self.loans.end(env);
+        self.followers.end(env);
         self.fetch_again(env);
         self.tick_leader(env);
         self.tick_election(env);

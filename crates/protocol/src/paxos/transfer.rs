@@ -11,7 +11,7 @@
 
 use super::Chunk;
 use super::store::SnapshotRecord;
-use crate::base::{Ballot, Bug, Limits, Micros, Seat, Slot, Timestamp};
+use crate::base::{Ballot, Bug, Limits, Micros, NodeName, Slot, Timestamp};
 use crate::io::Env;
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
@@ -22,7 +22,7 @@ use fermata_codec::checksum;
 /// Bytes of the largest snapshot that is taken from a peer.
 const SNAPSHOT_MAX: u64 = 1 << 30;
 /// Retry times after which a peer that fetches and is silent has gone.
-const SILENCE: u64 = 8;
+pub(super) const SILENCE: u64 = 8;
 
 /// Against torn or mixed transfers, not against forgery.
 fn digest(bytes: &[u8]) -> u64 {
@@ -88,16 +88,16 @@ struct Loan {
     until: Micros,
 }
 
-/// What is lent, by seat.
+/// What is lent, by whom it is lent to.
 #[derive(Debug, Default)]
-pub(super) struct Loans(BTreeMap<Seat, Loan>);
+pub(super) struct Loans(BTreeMap<NodeName, Loan>);
 
 impl Loans {
     /// The part of a snapshot that a peer asks for: of the one that it has begun to fetch, or
     /// of the present one, which it begins.
     pub(super) fn chunk(
         &mut self,
-        to: Seat,
+        to: NodeName,
         resume: Option<(Slot, u64)>,
         present: &Snapshot,
         env: &Env<'_>,
@@ -124,7 +124,7 @@ impl Loans {
 
     /// A peer fetches entries from `first` on. It no longer needs what it was lent below that, and
     /// nothing at all when it has come to what is kept for everybody, `truncated`.
-    pub(super) fn went_on(&mut self, to: Seat, first: Slot, truncated: Slot, env: &Env<'_>) {
+    pub(super) fn went_on(&mut self, to: NodeName, first: Slot, truncated: Slot, env: &Env<'_>) {
         if first > truncated {
             self.0.remove(&to);
         } else if let Some(loan) = self.0.get_mut(&to) {
@@ -135,8 +135,8 @@ impl Loans {
     }
 
     /// Whether a peer is fetching a snapshot, or what lies above it.
-    pub(super) fn has(&self, seat: Seat) -> bool {
-        self.0.contains_key(&seat)
+    pub(super) fn has(&self, node: NodeName) -> bool {
+        self.0.contains_key(&node)
     }
 
     /// The slot above which entries must stay in memory, if any must.

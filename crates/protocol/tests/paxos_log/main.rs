@@ -2,6 +2,7 @@
 //! bugs that both must catch.
 
 mod bounds;
+mod outsider;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod random;

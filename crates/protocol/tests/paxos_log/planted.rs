@@ -39,6 +39,16 @@ fn a_piece_of_a_report_taken_for_the_whole_is_caught() {
 }
 
 #[test]
+fn an_outsider_that_skips_a_gap_is_caught() {
+    caught(Bug::LearnerSkipsGap, "outsider");
+}
+
+#[test]
+fn an_outsider_that_obeys_what_is_void_is_caught() {
+    caught(Bug::LearnerObeysVoid, "outsider");
+}
+
+#[test]
 fn a_batch_bounded_by_count_is_caught() {
     let world = crate::bounds::burst(Planted::only(Bug::BatchByCount));
     assert!(

@@ -8,6 +8,9 @@ use fermata_protocol::base::{Epoch, Planted};
 pub(crate) fn schedule(n: usize, seed: u64, planted: Planted) -> World {
     let mut world = World::new(n, seed, planted);
     world.largest = world.limits.key as u64;
+    if !seed.is_multiple_of(4) {
+        world.follow();
+    }
     world.rotten = (seed.is_multiple_of(3) && n > 1).then_some(seed as usize % n);
     let steps = 40 + world.rng.below(60);
     let may_stop = world.rng.below(4) == 0;
@@ -57,12 +60,13 @@ fn act(world: &mut World, n: usize, may_stop: bool) {
                 .net
                 .retain(|(from, to, _)| keep == 1 || !cut.contains(&(*from, *to)));
         }
-        14 => {
+        14 if world.rng.below(2) == 0 => {
             if let Some(primary) = world.primary() {
                 let to = fermata_protocol::base::Seat(i as u8);
                 world.step(primary, |log, cx| log.hand_over(to, cx));
             }
         }
+        14 if world.outsider.is_some() => world.follow(),
         15 if may_stop && world.rng.below(4) == 0 => {
             world.step(i, |log, cx| log.propose_stop(stop(Epoch(2)), cx));
         }

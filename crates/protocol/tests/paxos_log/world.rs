@@ -1,6 +1,7 @@
 //! A few replicas of one log, an asynchronous network, disks that forget what was not flushed, and
 //! clocks that drift; with checks after every step.
 
+use crate::outsider::{self, Outsider};
 use bytes::Bytes;
 use fermata_protocol::base::*;
 use fermata_protocol::command::{Body, Command, LockCommand};
@@ -135,6 +136,8 @@ pub(crate) struct World {
     pub(crate) leased: u64,
     /// A host whose disk now and then loses a vote at a crash.
     pub(crate) rotten: Option<usize>,
+    /// A node that follows without a seat.
+    pub(crate) outsider: Option<Outsider>,
 }
 
 fn digest(before: u64, entry: &Entry) -> u64 {
@@ -150,7 +153,7 @@ fn state((slot, digest): (Slot, u64), begin: Ballot, bytes: usize) -> Bytes {
     out.into()
 }
 
-fn parse(state: &[u8]) -> ((Slot, u64), Ballot) {
+pub(crate) fn parse(state: &[u8]) -> ((Slot, u64), Ballot) {
     if state.is_empty() {
         return ((Slot(0), 0), Ballot::default());
     }
@@ -253,6 +256,7 @@ impl World {
             installs: 0,
             leased: 0,
             rotten: None,
+            outsider: None,
         };
         for i in 0..n {
             let (view, seat) = (world.view.clone(), Seat(i as u8));
@@ -275,7 +279,12 @@ impl World {
         }
     }
 
-    fn with_env<T>(&self, i: usize, fx: &mut Effects, f: impl FnOnce(&mut Env<'_>) -> T) -> T {
+    pub(crate) fn with_env<T>(
+        &self,
+        i: usize,
+        fx: &mut Effects,
+        f: impl FnOnce(&mut Env<'_>) -> T,
+    ) -> T {
         f(&mut Env {
             now: self.now(i),
             fx,
@@ -420,7 +429,10 @@ impl World {
                 self.check(false, || what);
                 continue;
             }
-            let to = usize::from(self.view.seat_of(to).expect("a seat of the view").0);
+            let to = match to {
+                outsider::NAME => self.hosts.len(),
+                seated => usize::from(self.view.seat_of(seated).expect("a seat").0),
+            };
             match when {
                 When::Now => self.net.push((i, to, Packet::Paxos(message))),
                 When::Durable => waiting.push((to, message)),
@@ -431,7 +443,9 @@ impl World {
 
     /// The disk catches up: everything appended is durable, and what waited for it leaves.
     pub(crate) fn flush(&mut self, i: usize) {
-        let host = &mut self.hosts[i];
+        let Some(host) = self.hosts.get_mut(i) else {
+            return;
+        };
         for (writes, waiting) in std::mem::take(&mut host.batches) {
             writes.iter().for_each(|w| host.durable.apply(w));
             self.net
@@ -552,6 +566,14 @@ impl World {
     }
 
     pub(crate) fn deliver(&mut self, from: usize, to: usize, packet: Packet) {
+        if to == self.hosts.len() {
+            return self.is_told(from, packet);
+        }
+        if let (true, Packet::Paxos(message)) = (from == self.hosts.len(), &packet) {
+            let message = message.clone();
+            self.step(to, |log, cx| log.on_outsider(outsider::NAME, message, cx));
+            return;
+        }
         let seat = Seat(from as u8);
         let answer = self.step(to, |log, cx| match packet {
             Packet::Paxos(message) => {
@@ -631,6 +653,7 @@ impl World {
                 self.step(i, |log, cx| log.tick(cx));
             }
         }
+        self.follow_on();
         self.check_leases();
     }
 
@@ -711,5 +734,6 @@ impl World {
             let grown = self.truth.len() > before;
             self.check(taken && grown, || "a calm primary takes no command".into());
         }
+        self.check_outsider();
     }
 }

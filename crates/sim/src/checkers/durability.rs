@@ -73,8 +73,8 @@ impl Durability {
         heads
     }
 
-    /// A process has started on the disk.
-    pub fn restarted(&mut self, machine: &Machine, found: &mut Vec<Violation>) {
+    /// A process has started on the disk, and has done its first step.
+    pub fn restarted(&mut self, machine: &Machine, first: &Stepped, found: &mut Vec<Violation>) {
         let Some(node) = self.nodes.get_mut(&machine.name()) else {
             return;
         };
@@ -82,9 +82,8 @@ impl Durability {
         let mut pending = std::mem::take(&mut node.pending);
         // The prefix that survived is found by trying one batch more at a time.
         loop {
-            let wrong = state
-                .iter()
-                .find(|(k, v)| machine.recall(k).as_ref() != Some(*v));
+            let mut kept = state.iter().filter(|(k, _)| !touches(&first.writes, k));
+            let wrong = kept.find(|(k, v)| machine.recall(k).as_ref() != Some(*v));
             let Some((key, _)) = wrong else { break };
             let key = key.clone();
             match pending.pop_front() {
@@ -204,6 +203,14 @@ impl Node {
         let mut mine = heads.filter(|h| h.key == *key && epoch_of(&h.record) == epoch);
         mine.next().map(|head| head.seen)
     }
+}
+
+/// Whether any of these writes changes a record.
+fn touches(writes: &[Write], record: &Bytes) -> bool {
+    writes.iter().any(|write| match write {
+        Write::Put { key, .. } | Write::Delete { key } => key == record,
+        Write::DeleteRange { from, to } => (from..to).contains(&record),
+    })
 }
 
 fn apply(state: &mut BTreeMap<Bytes, Bytes>, writes: &[Write]) {

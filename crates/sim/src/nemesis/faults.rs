@@ -642,8 +642,8 @@ fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
 }
 
 /// Proposes a view in which one to three seats are others': a node that has none takes over a seat
-/// or a new one, or a member goes. Whoever proposes this in earnest asks first who is there; here a
-/// node that is down, or cut off, may get a seat. Not one that has lost its disk.
+/// or a new one, or a member goes. Half of such changes are pressing, so that nobody asks who is
+/// there: a node that is down, or cut off, may get a seat. Not one that has lost its disk.
 fn move_seats(world: &mut World, group: GroupId, dice: &mut Dice) {
     let sizes = world.setup.cluster.groups.iter().map(|g| g.view.len());
     let least = sizes.min().unwrap_or(1);
@@ -663,7 +663,7 @@ fn move_seats(world: &mut World, group: GroupId, dice: &mut Dice) {
             _ => {}
         }
     }
-    next_members(world, group, dice.draw(), &names);
+    propose_members(world, group, dice.draw(), &names, dice.chance(50));
 }
 
 /// One of the groups, the meta-group among them.
@@ -694,13 +694,9 @@ pub fn next_members(world: &mut World, group: GroupId, session: u64, names: &[No
     propose_members(world, group, session, names, false);
 }
 
-/// The same, and nobody waits for the values of two earlier epochs.
-pub(super) fn next_members_pressing(
-    world: &mut World,
-    group: GroupId,
-    session: u64,
-    names: &[NodeName],
-) {
+/// The same, and nobody waits for the values of two earlier epochs, or asks whether new members are
+/// there.
+pub fn next_members_pressing(world: &mut World, group: GroupId, session: u64, names: &[NodeName]) {
     propose_members(world, group, session, names, true);
 }
 

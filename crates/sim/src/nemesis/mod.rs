@@ -18,5 +18,6 @@ pub use coming::{change_members, give_up, join, leave, newest};
 pub use crossings::Crossing;
 pub use fates::Fates;
 pub use faults::{
-    Fault, Plan, cut, heal, next_members, next_view, present_view, propose, schedule, watch_calm,
+    Fault, Plan, cut, heal, next_members, next_members_pressing, next_view, present_view, propose,
+    schedule, watch_calm,
 };

@@ -16,6 +16,7 @@ mod commands;
 mod found;
 mod identity;
 mod keyspaces;
+mod learners;
 mod leases;
 mod locks;
 mod machines;
@@ -942,7 +943,7 @@ pub const LIMITS: &[Scenario] = &[
 
 /// Every scenario that holds.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    LIST.iter().chain(settings::LIST)
+    LIST.iter().chain(settings::LIST).chain(learners::LIST)
 }
 
 /// The scenario of a name, be it one that holds or one of the [`LIMITS`].

@@ -25,11 +25,16 @@ pub(super) const E: NodeName = NodeName(5);
 pub(super) const F: NodeName = NodeName(6);
 
 /// The group that owns the segments of a stage.
-const FIRST: GroupId = GroupId(1);
+pub(super) const FIRST: GroupId = GroupId(1);
 
 /// The group goes on with these members: each of them has its logs, and each segment has started.
 pub(super) fn next(stage: &mut Stage, names: &[NodeName]) {
     let before = propose(stage, names);
+    goes_on(stage, names, before);
+}
+
+/// Each of these has the logs of an epoch after that one, and each segment has started.
+fn goes_on(stage: &mut Stage, names: &[NodeName], before: u64) {
     born(stage, names, before);
     let started = stage.until(|w| {
         let places = Places::of(&w.setup.cluster, &w.machines);
@@ -41,10 +46,18 @@ pub(super) fn next(stage: &mut Stage, names: &[NodeName]) {
 
 /// Somebody proposes these members; the epoch that they are to follow.
 pub(super) fn propose(stage: &mut Stage, names: &[NodeName]) -> u64 {
-    let before = nemesis::present_view(&stage.world, FIRST).epoch;
     // A session of its own: one that was refused is asked again anew.
     let session = 0xbeef + stage.world.now;
+    let before = nemesis::present_view(&stage.world, FIRST).epoch;
     nemesis::next_members(&mut stage.world, FIRST, session, names);
+    before.0
+}
+
+/// The same, and nobody asks whether they are there.
+pub(super) fn press(stage: &mut Stage, names: &[NodeName]) -> u64 {
+    let session = 0xbeef + stage.world.now;
+    let before = nemesis::present_view(&stage.world, FIRST).epoch;
+    nemesis::next_members_pressing(&mut stage.world, FIRST, session, names);
     before.0
 }
 
@@ -182,7 +195,8 @@ pub(super) fn stale_coordinator(stage: &mut Stage) {
     for name in [A, C] {
         stage.lose(candidacy_of(name));
     }
-    next(stage, &[B, D, E]);
+    let before = press(stage, &[B, D, E]);
+    goes_on(stage, &[B, D, E], before);
     stage.put(h, section, "v2");
     stage.world.network.cut(End::Client(h), End::Node(D));
     let key = stage.key.clone();
@@ -202,7 +216,7 @@ pub(super) fn closing_logs(stage: &mut Stage) {
     for name in [E, F] {
         stage.isolate(name);
     }
-    let before = propose(stage, &[D, E, F]);
+    let before = press(stage, &[D, E, F]);
     born(stage, &[D], before);
     stage.pass(3_000);
     stage.world.stop(D, true);
