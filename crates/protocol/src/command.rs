@@ -2,12 +2,13 @@
 //! their results are computed when they are applied, from the log's state alone.
 
 use crate::base::{
-    Epoch, Incarnation, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat, SegmentId,
-    SessionId, SiteId, View,
+    Epoch, GroupId, Incarnation, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat,
+    SegmentId, SessionId, SiteId, Split, View,
 };
 use crate::base::{KeyId, Tag};
 use crate::request::Mode;
 use crate::settings::Setting;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -99,11 +100,11 @@ impl Command {
             Body::Group(GroupCommand::Started { segments, .. }) => list(segments),
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => keyspace.name.len(),
             Body::Group(GroupCommand::Admit { label, site, .. }) => label.len() + site.len(),
+            Body::Group(GroupCommand::Split { split, .. }) => {
+                list(&split.view.seats) + list(&split.child.seats)
+            }
             Body::Group(
-                GroupCommand::Split(bytes)
-                | GroupCommand::Decide(bytes)
-                | GroupCommand::Vote(bytes)
-                | GroupCommand::Take(bytes),
+                GroupCommand::Decide(bytes) | GroupCommand::Vote(bytes) | GroupCommand::Take(bytes),
             )
             | Body::Transaction(bytes) => bytes.len(),
             Body::Group(
@@ -113,7 +114,8 @@ impl Command {
                 | GroupCommand::Settle(_)
                 | GroupCommand::Settled(_)
                 | GroupCommand::Moved { .. }
-                | GroupCommand::Harvested { .. },
+                | GroupCommand::Harvested { .. }
+                | GroupCommand::ChildBegun(_),
             ) => 0,
         };
         // Numbers may take a little more encoded than in memory.
@@ -259,8 +261,8 @@ pub struct ClientLease {
     pub spent: Micros,
 }
 
-/// A command to a group's own state. `Split`, `Decide`, `Vote` and `Take` have
-/// their places reserved; a group of this version refuses them without effect.
+/// A command to a group's own state. `Decide`, `Vote` and `Take` have their places reserved; a
+/// group of this version refuses them without effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupCommand {
     /// The next view. The first chosen one of an epoch that is allowed decides, and ends the
@@ -275,8 +277,13 @@ pub enum GroupCommand {
     },
     /// Add a keyspace; its id is given when applied.
     CreateKeyspace(Keyspace),
-    /// Reserved.
-    Split(Vec<u8>),
+    /// Go on as two groups. Decides like [`GroupCommand::Next`], where it is allowed.
+    Split {
+        /// Into which.
+        split: Box<Split>,
+        /// As in [`GroupCommand::Next`].
+        format: u16,
+    },
     /// Reserved.
     Decide(Vec<u8>),
     /// Reserved.
@@ -339,6 +346,9 @@ pub enum GroupCommand {
     Settle(Setting),
     /// Every node has this version of the registry, durably, and goes by its settings.
     Settled(u64),
+    /// An entry is chosen in the log of a group that has split off: nobody needs to be given its
+    /// beginning by this one any more.
+    ChildBegun(GroupId),
 }
 
 #[cfg(test)]

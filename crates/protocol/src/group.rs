@@ -2,7 +2,7 @@
 //! A state machine that every member applies from the group's log.
 
 use crate::base::storage::MEMBERS_MAX;
-use crate::base::{Group, GroupId, Location, Planted, View};
+use crate::base::{Group, GroupId, Location, Planted, Split, View};
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
@@ -10,6 +10,7 @@ use crate::meta::Meta;
 use crate::registry::Registry;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
+use alloc::boxed::Box;
 use alloc::format;
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +21,8 @@ pub struct GroupState {
     location: Location,
     /// No view has fewer members.
     least: u8,
-    next: Option<View>,
-    /// Of the meta-group alone.
-    meta: Option<Meta>,
+    next: Next,
+    role: Role,
     sessions: Sessions,
     /// The format of this log, and of its segments'.
     format: u16,
@@ -30,17 +30,44 @@ pub struct GroupState {
     next_format: u16,
 }
 
+/// How the group goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Next {
+    /// Nothing is decided.
+    #[default]
+    Undecided,
+    /// With these members.
+    View(View),
+    /// As two.
+    Split(Box<Split>),
+}
+
+/// What only some groups have in their state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum Role {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// The meta-group: what the cluster agrees on.
+    Meta(Meta),
+    /// Another group has split off, and its log is not known to have an entry: with what it begins.
+    Parent(Box<GroupState>),
+}
+
 impl GroupState {
     /// The state in which a group of the cluster file starts, in a cluster of these nodes in which
     /// no view has fewer members than `least`.
     pub fn start(group: &Group, least: u8, registry: &Registry) -> GroupState {
-        let meta = (group.id == GroupId::META).then(|| Meta::start(registry.clone()));
+        let role = match group.id {
+            GroupId::META => Role::Meta(Meta::start(registry.clone())),
+            _ => Role::Plain,
+        };
         GroupState {
             commands: 0,
             location: Location::beginning(group),
             least,
-            next: None,
-            meta,
+            next: Next::Undecided,
+            role,
             sessions: Sessions::default(),
             format: registry.settings().format,
             next_format: 0,
@@ -50,17 +77,45 @@ impl GroupState {
     /// The same after a history that ended elsewhere, with what it has left of the catalogue.
     pub(crate) fn after(mut self, history: (u64, Sessions), catalogue: Catalogue) -> GroupState {
         (self.commands, self.sessions) = history;
-        self.meta = self.meta.map(|meta| meta.with(catalogue));
+        if let Role::Meta(meta) = self.role {
+            self.role = Role::Meta(meta.with(catalogue));
+        }
         self
     }
 
-    /// The state in which the next log of this group starts, once a successor view is decided.
+    /// The state in which the next log of this group starts, once it is decided how it goes on.
     pub fn succeed(mut self) -> GroupState {
-        if let Some(next) = self.next.take() {
-            self.format = core::mem::take(&mut self.next_format);
-            self.location.succeed(next, self.format);
+        let next = core::mem::take(&mut self.next);
+        let format = core::mem::take(&mut self.next_format);
+        match next {
+            Next::Undecided => return self,
+            Next::View(view) => self.location.succeed(view, format),
+            Next::Split(split) => {
+                let (own, child) = self.location.split(&split, format);
+                self.location = own;
+                self.role = Role::Parent(Box::new(GroupState {
+                    commands: 0,
+                    location: child,
+                    least: self.least,
+                    next: Next::Undecided,
+                    role: Role::Plain,
+                    sessions: Sessions::default(),
+                    format,
+                    next_format: 0,
+                }));
+            }
         }
+        self.format = format;
         self
+    }
+
+    /// With what a group begins that has split off from this one, until its log is known to have an
+    /// entry.
+    pub fn child(&self) -> Option<&GroupState> {
+        match &self.role {
+            Role::Parent(child) => Some(child),
+            Role::Plain | Role::Meta(_) => None,
+        }
     }
 
     /// The format of the group's present logs.
@@ -73,14 +128,17 @@ impl GroupState {
         &self.location
     }
 
-    /// The successor view: decided, which is also the end of this log.
-    pub fn decided(&self) -> Option<&View> {
-        self.next.as_ref()
+    /// Whether it is decided how the group goes on, which is also the end of this log.
+    pub fn is_decided(&self) -> bool {
+        self.next != Next::Undecided
     }
 
     /// What the cluster agrees on; none but in the meta-group.
     pub fn meta(&self) -> Option<&Meta> {
-        self.meta.as_ref()
+        match &self.role {
+            Role::Meta(meta) => Some(meta),
+            Role::Plain | Role::Parent(_) => None,
+        }
     }
 
     /// Commands in the group's whole history.
@@ -93,14 +151,14 @@ impl GroupState {
         self.sessions.outcome(command.session, command.number)
     }
 
-    /// Applies the next command of the log. After the first `Next` nothing has an effect: none is
-    /// returned for what is new then, and it is not remembered. It belongs to the next log, in
-    /// which whoever asks proposes it again; a refusal that is remembered would go along, and
-    /// refuse it for ever.
+    /// Applies the next command of the log. After what decides how the group goes on nothing has an
+    /// effect: none is returned for what is new then, and it is not remembered. It belongs to the
+    /// next log, in which whoever asks proposes it again; a refusal that is remembered would go
+    /// along, and refuse it for ever.
     pub fn apply(&mut self, command: &Command, planted: Planted) -> Option<Outcome> {
         self.commands += 1;
         let known = self.outcome(command);
-        if known.is_some() || self.next.is_some() {
+        if known.is_some() || self.is_decided() {
             return known;
         }
         let outcome = match &command.body {
@@ -108,7 +166,26 @@ impl GroupState {
                 view,
                 pressing,
                 format,
-            }) => self.decide(view, *pressing, *format),
+            }) => {
+                let allowed = self.location.check_next(view, self.least, *pressing);
+                self.decide(allowed, Next::View(view.clone()), *format)
+            }
+            Body::Group(GroupCommand::Split { split, format }) => {
+                let allowed = match self.child() {
+                    Some(_) => Err("the group that has split off last has not begun; ask again"),
+                    None => self.location.check_split(split, self.least),
+                };
+                self.decide(allowed, Next::Split(split.clone()), *format)
+            }
+            Body::Group(GroupCommand::ChildBegun(child)) => {
+                if self
+                    .child()
+                    .is_some_and(|begun| begun.location.id() == *child)
+                {
+                    self.role = Role::Plain;
+                }
+                Outcome::Done
+            }
             Body::Group(GroupCommand::Started { epoch, segments }) => {
                 self.location.start(*epoch, segments);
                 Outcome::Done
@@ -135,19 +212,19 @@ impl GroupState {
         Some(outcome)
     }
 
-    fn decide(&mut self, view: &View, pressing: bool, format: u16) -> Outcome {
-        if let Err(why) = self.location.check_next(view, self.least, pressing) {
+    fn decide(&mut self, allowed: Result<(), &str>, next: Next, format: u16) -> Outcome {
+        if let Err(why) = allowed {
             let why = format!("{why}; nothing was changed");
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
-        self.next = Some(view.clone());
+        self.next = next;
         self.next_format = format.max(self.format);
         Outcome::Done
     }
 
     fn apply_meta(&mut self, command: &GroupCommand, planted: Planted) -> Outcome {
         if let GroupCommand::Dismiss { name, lost: false } = command
-            && self.meta.is_some()
+            && self.meta().is_some()
             && self.location.needs(*name)
         {
             let why = "the node has a seat in the meta-group: it leaves that group first; nothing \
@@ -155,8 +232,10 @@ impl GroupState {
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
         let sizes = usize::from(self.least)..=MEMBERS_MAX;
-        let meta = self.meta.as_mut();
-        let outcome = meta.and_then(|meta| meta.apply(command, sizes, planted));
+        let outcome = match &mut self.role {
+            Role::Meta(meta) => meta.apply(command, sizes, planted),
+            Role::Plain | Role::Parent(_) => None,
+        };
         outcome.unwrap_or_else(unknown)
     }
 }

@@ -17,8 +17,8 @@ pub enum Message {
     /// go? Their successors of these epochs can be had from it until then, if it knows their
     /// initial states.
     Ended {
-        /// Each with the epoch that follows.
-        logs: Vec<(LogId, Epoch)>,
+        /// Each with the log that follows, as far as the sender knows.
+        logs: Vec<(LogId, LogId)>,
     },
     /// Nobody needs these logs any more: in later ones, of these epochs, entries are chosen, and
     /// the receiver has no seat in them.
@@ -56,10 +56,13 @@ pub enum Message {
         /// The member's seat there.
         seat: Seat,
     },
-    /// Where is the group? The sender keeps something for it, and has no seat there.
+    /// Where is the group, or that which owns the segment now? The sender keeps something for it,
+    /// and has no seat there.
     Where {
-        /// The group.
+        /// The group, as far as the sender knows.
         group: GroupId,
+        /// A segment that it had.
+        segment: Option<SegmentId>,
     },
     /// The group, which is here, is about to give the receiver a seat: it may follow the logs.
     Invite(Location),

@@ -176,6 +176,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::FormerLogsForgotten, "format-twice"),
     (Bug::LearnerSkipsGap, "ring-learners"),
     (Bug::NextUnheard, "ring-members-unheard"),
+    (Bug::ChildForgotten, "ring-split-child-at-one"),
     (Bug::FormatNotFollowed, "format-raised"),
     (Bug::BoundByTheShorter, "lease-shrinks"),
     (Bug::GivenUpForgotten, "lease-of-the-given-up"),

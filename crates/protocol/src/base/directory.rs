@@ -4,13 +4,18 @@
 //! stands in no file, and every room of a node asks for it with every request.
 //!
 //! **Idea.** One value answers, by name and by segment. It is made from the cluster file, and
-//! learns where groups are from then on: by a node's own logs, and from others.
+//! learns where groups are from then on: by a node's own logs, and from others. Each segment is
+//! where the latest location that has ever claimed it says: of those of one group the one with more
+//! changes, of several groups' the one with the highest epoch, since epochs rise along a segment's
+//! history, whichever groups have it. So a segment that a group has given away, and of which
+//! nothing more is known here, is looked for where it was last, and whoever was there knows more.
 
 use super::config::{Cluster, Group, NodeInfo};
 use super::ids::{ClusterId, Epoch, GroupId, NodeName, SegmentId, SiteId};
 use super::location::Location;
 use super::tag::LockRef;
 use super::view::View;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -21,11 +26,27 @@ pub struct Directory {
     segment_bits: u8,
     lowest_ref: LockRef,
     nodes: BTreeMap<NodeName, NodeInfo>,
-    /// Of the group that owns no segment.
-    meta: Location,
-    /// By the last segment of their arcs, which are disjoint.
-    locations: BTreeMap<SegmentId, Location>,
+    /// The latest of each group.
+    locations: BTreeMap<GroupId, Location>,
+    /// By the last segment of each run of segments. The runs are disjoint, and leave none out.
+    runs: BTreeMap<SegmentId, Run>,
     least: u8,
+}
+
+/// Segments that lie side by side, and where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    from: SegmentId,
+    at: Owner,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    /// Where the group is.
+    Present(GroupId),
+    /// Where it was: by its latest location it has these segments no more, and whose they are is
+    /// not known.
+    Former(Box<Location>),
 }
 
 impl Directory {
@@ -70,26 +91,55 @@ impl Directory {
         self.least
     }
 
-    /// Where all groups are: the meta-group, then the others in the order of their arcs.
+    /// Where all groups are, as far as is known.
     pub fn locations(&self) -> impl Iterator<Item = &Location> {
-        core::iter::once(&self.meta).chain(self.locations.values())
+        self.locations.values()
+    }
+
+    /// Where each segment is, in order: locations of groups, or of what a group was when it had
+    /// segments of which nothing more is known.
+    pub fn runs(&self) -> impl Iterator<Item = (SegmentId, &Location)> {
+        let runs = self.runs.values();
+        runs.filter_map(|run| Some((run.from, self.owner(&run.at)?)))
+    }
+
+    /// What there is to remember of where groups are and were, in the order in which
+    /// [`Directory::learn`] takes it.
+    pub fn changed(&self) -> Vec<&Location> {
+        let runs = self.runs.values();
+        let former = runs.filter_map(|run| match &run.at {
+            Owner::Former(location) => Some(&**location),
+            Owner::Present(_) => None,
+        });
+        let mut all: Vec<&Location> = former.collect();
+        all.sort_by_key(|at| at.epoch());
+        all.extend(self.locations());
+        all.retain(|at| !at.is_beginning());
+        all
+    }
+
+    fn owner<'a>(&'a self, at: &'a Owner) -> Option<&'a Location> {
+        match at {
+            Owner::Present(group) => self.locations.get(group),
+            Owner::Former(location) => Some(location),
+        }
     }
 
     /// Where the group is that owns a segment. Every request asks for it, and a cluster may have
     /// hundreds.
     pub fn location_of(&self, segment: SegmentId) -> Option<&Location> {
-        let (_, location) = self.locations.range(segment..).next()?;
-        location.group.owns(segment).then_some(location)
+        let (_, run) = self.runs.range(segment..).next()?;
+        self.owner(&run.at).filter(|_| run.from <= segment)
     }
 
     /// Where a group is.
     pub fn location(&self, group: GroupId) -> Option<&Location> {
-        self.locations().find(|at| at.id() == group)
+        self.locations.get(&group)
     }
 
     /// The groups that own segments, in the order of their arcs.
     pub fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.locations.values().map(|at| &at.group)
+        self.runs().map(|(_, at)| &at.group)
     }
 
     /// The group that owns a segment.
@@ -99,7 +149,7 @@ impl Directory {
 
     /// The group that keeps what the cluster as a whole agrees on.
     pub fn meta(&self) -> &Group {
-        &self.meta.group
+        &self.locations[&GroupId::META].group
     }
 
     /// From now on these are the nodes.
@@ -107,26 +157,86 @@ impl Directory {
         self.nodes = nodes.map(|node| (node.name, node)).collect();
     }
 
-    /// Takes a later location of a group over; whether it is one.
+    /// Takes a later location of a group over, or one of a group that is new here; whether it is
+    /// one.
     pub fn learn(&mut self, location: &Location) -> bool {
-        let same = |at: &&mut Location| at.id() == location.id();
-        let all = core::iter::once(&mut self.meta).chain(self.locations.values_mut());
-        let Some(known) = all.into_iter().find(same) else {
+        let group = location.id();
+        let former = self.locations.get(&group);
+        if former.is_some_and(|known| !location.is_later_than(known)) {
             return false;
-        };
-        let later = location.is_later_than(known);
-        if later {
-            *known = location.clone();
         }
-        later
+        let same_arc = former.is_some_and(|known| {
+            (known.group.from, known.group.to) == (location.group.from, location.group.to)
+        });
+        let former = self.locations.insert(group, location.clone());
+        if !same_arc {
+            let runs = core::mem::take(&mut self.runs);
+            for (to, Run { from, at }) in runs {
+                for (from, to, at) in self.divide((from, to), at, former.as_ref(), location) {
+                    self.runs.insert(to, Run { from, at });
+                }
+            }
+            self.join_runs();
+        }
+        true
+    }
+
+    /// What becomes of a run when a group's arc has changed.
+    fn divide(
+        &self,
+        (from, to): (SegmentId, SegmentId),
+        at: Owner,
+        former: Option<&Location>,
+        location: &Location,
+    ) -> Vec<(SegmentId, SegmentId, Owner)> {
+        let group = location.id();
+        let own = at == Owner::Present(group);
+        let outside = match (own, former) {
+            (true, Some(former)) => Owner::Former(Box::new(former.clone())),
+            _ => at.clone(),
+        };
+        let of_it = self.owner(&at).map(|known| (known.id(), known.epoch()));
+        let wins = own || of_it.is_some_and(|(_, epoch)| epoch < location.epoch());
+        let arc = &location.group;
+        let inside = match wins {
+            true => Owner::Present(group),
+            false => at,
+        };
+        let mut parts = Vec::new();
+        if from < arc.from {
+            let last = to.min(SegmentId(arc.from.0 - 1));
+            parts.push((from, last, outside.clone()));
+        }
+        let (first, last) = (from.max(arc.from), to.min(arc.to));
+        if first <= last {
+            parts.push((first, last, inside));
+        }
+        if to > arc.to {
+            parts.push((from.max(SegmentId(arc.to.0 + 1)), to, outside));
+        }
+        parts
+    }
+
+    /// Makes one run of two of the same owner.
+    fn join_runs(&mut self) {
+        let mut joined: Vec<(SegmentId, Run)> = Vec::new();
+        for (to, run) in core::mem::take(&mut self.runs) {
+            match joined.last_mut() {
+                Some((end, last)) if last.at == run.at => *end = to,
+                _ => joined.push((to, run)),
+            }
+        }
+        self.runs = joined.into_iter().collect();
     }
 }
 
 impl From<&Cluster> for Directory {
     fn from(file: &Cluster) -> Directory {
         let nodes = file.nodes.iter().map(|node| (node.name, node.clone()));
-        let locations = file.groups.iter();
-        let locations = locations.map(|group| (group.to, Location::beginning(group)));
+        let run = |group: &Group| {
+            let (from, at) = (group.from, Owner::Present(group.id));
+            (group.to, Run { from, at })
+        };
         let sizes = file.groups.iter().map(|group| group.view.len());
         let first = file.groups.first().map(|group| &group.view);
         let meta = Group {
@@ -144,8 +254,11 @@ impl From<&Cluster> for Directory {
             segment_bits: file.segment_bits,
             lowest_ref: file.lowest_ref,
             nodes: nodes.collect(),
-            meta: Location::beginning(&meta),
-            locations: locations.collect(),
+            locations: core::iter::once(&meta)
+                .chain(&file.groups)
+                .map(|group| (group.id, Location::beginning(group)))
+                .collect(),
+            runs: file.groups.iter().map(run).collect(),
             // A view has at most 13 members.
             least: sizes.min().unwrap_or(1) as u8,
         }

@@ -50,6 +50,27 @@ id!(
 impl GroupId {
     /// The group that owns no segment: it keeps what the cluster as a whole agrees on.
     pub const META: GroupId = GroupId(0);
+
+    /// The group that splits off from this one as it goes on in that epoch. Its highest bit is set,
+    /// as in no group of a cluster file; two groups never split off in the same epoch of one.
+    #[must_use]
+    pub fn child(self, epoch: Epoch) -> GroupId {
+        let half = |seed: u64| {
+            let parts = [self.0 as u64, (self.0 >> 64) as u64, epoch.0];
+            let mixed = parts.iter().fold(seed, |hash, part| mix(hash ^ part));
+            u128::from(mixed)
+        };
+        GroupId(half(1) << 64 | half(2) | 1 << 127)
+    }
+}
+
+/// A bijection of 64 bits that spreads every bit of its argument over all of them (the finalizer of
+/// SplitMix64).
+const fn mix(bits: u64) -> u64 {
+    let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 impl SessionId {

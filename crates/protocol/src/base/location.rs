@@ -34,6 +34,18 @@ pub struct Past {
     pub owed: Vec<Seat>,
 }
 
+/// How a group goes on as two (Harmony §4.3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Who has which seat in the group from then on.
+    pub view: View,
+    /// The first segment that is the child's; all after it are, too.
+    pub at: SegmentId,
+    /// The child, [named](GroupId::child) after the group, and who has which seat there. Seat 0
+    /// leads its log first.
+    pub child: View,
+}
+
 /// Where a group is, as of one point of its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
@@ -191,6 +203,22 @@ impl Location {
         self.changed(news)
     }
 
+    /// The group goes on as two: this one with the segments before `at`, and a child with the
+    /// others, each as after [`Location::succeed`]. The earlier stores of a segment stay its own.
+    #[must_use]
+    pub fn split(mut self, split: &Split, format: u16) -> (Location, Location) {
+        let mut child = self.clone();
+        child.group.id = split.child.group;
+        child.group.from = split.at;
+        self.group.to = SegmentId(split.at.0 - 1);
+        for (half, view) in [(&mut self, &split.view), (&mut child, &split.child)] {
+            let arc = half.group.from..=half.group.to;
+            half.pasts.retain(|segment, _| arc.contains(segment));
+            half.succeed(view.clone(), format);
+        }
+        (self, child)
+    }
+
     fn changed(&mut self, news: bool) -> bool {
         self.changes += u64::from(news);
         news
@@ -217,8 +245,36 @@ impl Location {
     /// # Errors
     /// One sentence, which says what to wait for or to choose instead.
     pub fn check_next(&self, next: &View, least: u8, pressing: bool) -> Result<(), &'static str> {
+        if next.group != self.id() {
+            return Err("only the next epoch of this very group can be decided");
+        }
+        self.check_view(next, least, pressing)
+    }
+
+    /// Whether the group may go on as two, from this location alone.
+    ///
+    /// # Errors
+    /// One sentence, which says what to wait for or to choose instead.
+    pub fn check_split(&self, split: &Split, least: u8) -> Result<(), &'static str> {
+        self.check_next(&split.view, least, false)?;
+        if split.child.group != self.id().child(split.child.epoch) {
+            return Err("a child is named after its parent and the epoch of the split");
+        }
+        self.check_view(&split.child, least, false)?;
+        if split.at <= self.group.from || split.at > self.group.to {
+            return Err("each half of a group has a segment of the group's at least");
+        }
+        let mut seats = split.view.nodes().chain(split.child.nodes());
+        if seats.any(|node| self.group.view.seat_of(node).is_none()) {
+            return Err("both halves of a group have members of the group alone");
+        }
+        Ok(())
+    }
+
+    /// Whether members of the next epoch of the group's segments may be those of `next`.
+    fn check_view(&self, next: &View, least: u8, pressing: bool) -> Result<(), &'static str> {
         let names: BTreeSet<NodeName> = next.nodes().collect();
-        if next.group != self.id() || next.epoch != self.epoch().next() {
+        if next.epoch != self.epoch().next() {
             return Err("only the next epoch of this very group can be decided");
         }
         if !(usize::from(least)..=MEMBERS_MAX).contains(&next.len()) {
@@ -343,6 +399,71 @@ mod tests {
         assert!(refused(&at, view(4, &[1, 2, 3])), "segment 5");
         at.close(SegmentId(5), Epoch(1));
         assert!(!refused(&at, view(4, &[1, 2, 3])));
+    }
+
+    #[test]
+    fn a_group_goes_on_as_two_and_each_segment_keeps_its_earlier_stores() {
+        let mut at = beginning();
+        let split = |epoch: u64, at: u32, own: &[u32], names: &[u32]| Split {
+            view: view(epoch, own),
+            at: SegmentId(at),
+            child: View {
+                group: GroupId(7).child(Epoch(epoch)),
+                ..view(epoch, names)
+            },
+        };
+        let refused = |at: &Location, split: Split| at.check_split(&split, 3).is_err();
+        assert!(!refused(&at, split(2, 5, &[1, 2, 3], &[3, 2, 1])));
+        assert!(
+            refused(&at, split(2, 4, &[1, 2, 3], &[3, 2, 1])),
+            "nothing stays"
+        );
+        assert!(
+            refused(&at, split(2, 6, &[1, 2, 3], &[3, 2, 1])),
+            "nothing goes"
+        );
+        assert!(refused(&at, split(2, 5, &[1, 2, 3], &[1, 2])), "too few");
+        assert!(
+            refused(&at, split(2, 5, &[1, 2, 3], &[1, 2, 4])),
+            "a stranger"
+        );
+        assert!(
+            refused(&at, split(3, 5, &[1, 2, 3], &[3, 2, 1])),
+            "an epoch left out"
+        );
+        let misnamed = Split {
+            child: view(2, &[3, 2, 1]),
+            ..split(2, 5, &[1, 2, 3], &[3, 2, 1])
+        };
+        assert!(refused(&at, misnamed), "the parent's own name");
+        at.succeed(view(2, &[1, 2, 3, 4, 5, 6]), 9);
+        assert!(
+            refused(&at, split(3, 5, &[1, 2, 3], &[4, 5, 6])),
+            "not started"
+        );
+        at.start(Epoch(2), &[4, 5].map(SegmentId));
+        at.close(SegmentId(4), Epoch(1));
+        let splits = split(3, 5, &[1, 2, 3], &[4, 5, 6]);
+        assert_eq!(at.check_split(&splits, 3), Ok(()));
+        let before = at.clone();
+        let (own, child) = at.split(&splits, 9);
+        assert_eq!((own.id(), child.id()), (GroupId(7), splits.child.group));
+        assert_eq!(own.group.segments().collect::<Vec<_>>(), [SegmentId(4)]);
+        assert_eq!(child.group.segments().collect::<Vec<_>>(), [SegmentId(5)]);
+        assert!(own.is_later_than(&before) && !child.is_beginning());
+        let open = |at: &Location, segment| -> Vec<(u64, bool)> {
+            let pasts = at.pasts(SegmentId(segment)).iter();
+            pasts.map(|past| (past.epoch.0, past.open)).collect()
+        };
+        assert_eq!(open(&own, 4), [(1, false), (2, true)]);
+        assert_eq!(open(&child, 5), [(1, true), (2, true)]);
+        assert!(open(&own, 5).is_empty() && open(&child, 4).is_empty());
+        for half in [&own, &child] {
+            assert_eq!(half.view_of(Epoch(1)), Some(view(1, &[1, 2, 3])));
+            assert_eq!(half.view_of(Epoch(2)), Some(before.group.view.clone()));
+            assert_eq!((half.epoch(), half.store()), (Epoch(3), Epoch(3)));
+            assert_eq!(half.unstarted().len(), 1);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use ids::*;
 pub use key::{Address, KeyId, TagRule};
 pub use label::Label;
 pub use limits::Limits;
-pub use location::{Location, Past};
+pub use location::{Location, Past, Split};
 pub use planted::{Bug, Planted};
 pub use rng::Rng;
 pub use storage::{Kept, Price, Reach, Shape, StoragePolicy, Terms};

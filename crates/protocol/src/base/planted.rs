@@ -135,6 +135,8 @@ planted_bugs! {
     LearnerObeysVoid,
     /// R1: a view is proposed although no quorum of it is heard, and follows.
     NextUnheard,
+    /// R11: a group that goes on does not hand on with what its child begins.
+    ChildForgotten,
     /// F13: a new leader proposes a no-op over an accepted value.
     NoopOverAccepted,
     /// F10: any node answers a heartbeat with a lease, without asking the primary.

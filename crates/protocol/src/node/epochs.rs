@@ -53,11 +53,14 @@ impl Here {
             return;
         }
         self.location_changed = true;
-        let changed = self.directory.locations().filter(|at| !at.is_beginning());
-        let changed: Vec<&Location> = changed.collect();
+        let changed = self.directory.changed();
         step.fx
             .put(record::node("locations"), wire::encode(&changed));
         for segment in location.group.segments() {
+            let owner = self.directory.location_of(segment).map(Location::id);
+            if owner != Some(location.id()) {
+                continue;
+            }
             if let Some(room) = self.segments.get_mut(&segment) {
                 let store = room.place.store.epoch;
                 room.place.sources = sources(location, segment, store, &self.registry);
@@ -97,6 +100,14 @@ impl Here {
             && let Some(location) = self.directory.location_of(segment)
         {
             self.tell_location(from, location, step);
+        }
+    }
+
+    /// Where the log of a scope is now, whichever group has it.
+    pub(super) fn location_at(&self, id: LogId) -> Option<&Location> {
+        match id.scope {
+            Scope::Group => self.directory.location(id.group),
+            Scope::Segment(segment) => self.directory.location_of(segment),
         }
     }
 
@@ -164,7 +175,7 @@ impl Here {
     /// How this node would end a log of that epoch, once its group has decided to go on in the
     /// next: in its own name, if it has a seat there.
     fn stop_of(&self, id: LogId) -> Option<Stop> {
-        let location = self.directory.location(id.group)?;
+        let location = self.location_at(id)?;
         if location.epoch() != id.epoch.next() {
             return None;
         }
@@ -174,7 +185,7 @@ impl Here {
             None => self.first_but_this(id, view)?,
         };
         Some(Stop {
-            group: id.group,
+            group: location.id(),
             next: id.epoch.next(),
             first,
             moves: id.scope != Scope::Group && location.store() == location.epoch(),
@@ -205,14 +216,15 @@ impl Here {
     /// The members of what follows a log that has ended; none while this node does not know them,
     /// or knows of later ones alone.
     fn view_after(&self, id: LogId, stop: Stop) -> Option<View> {
-        let location = self.directory.location(id.group)?;
-        (location.epoch() == stop.next).then(|| location.group.view.clone())
+        let location = self.location_at(id)?;
+        let follows = location.id() == stop.group && location.epoch() == stop.next;
+        follows.then(|| location.group.view.clone())
     }
 
     /// Whether a log that has ended is no longer this node's to go on with: it has no seat in the
     /// present view of the group.
     fn is_left(&self, id: LogId, stop: Stop) -> bool {
-        let location = self.directory.location(id.group);
+        let location = self.location_at(id);
         location.is_some_and(|at| {
             at.epoch() >= stop.next && at.group.view.seat_of(self.id.name).is_none()
         })
@@ -222,16 +234,13 @@ impl Here {
     /// that is known.
     fn close(&mut self, room: Room, log: Log, stop: Stop, state: bytes::Bytes) {
         let id = log.id();
-        let next = LogId {
-            epoch: stop.next,
-            ..id
-        };
+        let next = stop.successor_of(id);
         let heir = self.view_after(id, stop).map(|view| {
             let first = view.seat_of(stop.first).unwrap_or_default();
             Heir::new(next, view, first, state)
         });
         // It may not have voted for the end.
-        let location = self.directory.location(id.group);
+        let location = self.location_at(id);
         if let (Scope::Segment(segment), Some(store)) = (id.scope, location.map(Location::store)) {
             self.seal_sources(segment, store);
         }
@@ -303,30 +312,31 @@ impl Here {
             assert!(gone.epoch < present.epoch, "epochs ascend");
             Log::delete(gone, step.fx);
         }
-        let key = (present.group, present.scope);
-        if self
-            .joining
-            .get(&key)
-            .is_some_and(|j| j.id().epoch <= present.epoch)
-        {
-            self.joining.remove(&key);
+        let room = Room::of(present);
+        let joining = self.joining.get(&room);
+        if joining.is_some_and(|joining| joining.id().epoch <= present.epoch) {
+            self.joining.remove(&room);
         }
     }
 
     /// Logs here that no seat of this node follows, by whom to ask whether they may go.
-    fn left(&self) -> BTreeMap<NodeName, Vec<(LogId, Epoch)>> {
-        let mut asks: BTreeMap<NodeName, Vec<(LogId, Epoch)>> = BTreeMap::new();
+    fn left(&self) -> BTreeMap<NodeName, Vec<(LogId, LogId)>> {
+        let mut asks: BTreeMap<NodeName, Vec<(LogId, LogId)>> = BTreeMap::new();
         let closing = self.closing.values().map(|closing| &closing.log);
         let segments = self.segments.values().map(|room| &room.log);
         let groups = self.groups.values().map(|room| &room.log);
         for log in closing.chain(segments).chain(groups) {
             let id = log.id();
-            let Some(location) = self.directory.location(id.group) else {
+            let Some(location) = self.location_at(id) else {
                 continue;
             };
             let view = &location.group.view;
             if location.epoch() > id.epoch && view.seat_of(self.id.name).is_none() {
-                let by = log.stopped().map_or(id.epoch.next(), |stop| stop.next);
+                let next = LogId {
+                    epoch: id.epoch.next(),
+                    ..id
+                };
+                let by = log.stopped().map_or(next, |stop| stop.successor_of(id));
                 for node in view.nodes() {
                     asks.entry(node).or_default().push((id, by));
                 }
@@ -337,12 +347,12 @@ impl Here {
 
     /// Groups that have gone on without this node, as far as it knows, and whom to ask where they
     /// are: those of logs that are not their last here, and of stores that wait for their end.
-    fn lost_sight(&self, step: &Step<'_>) -> BTreeSet<(NodeName, GroupId)> {
+    fn lost_sight(&self, step: &Step<'_>) -> BTreeSet<(NodeName, GroupId, Option<SegmentId>)> {
         let rooms = self.rooms().into_iter();
         let mut asks = BTreeSet::new();
         for log in rooms.filter_map(|room| self.log(room)) {
             let id = log.id();
-            let location = self.directory.location(id.group);
+            let location = self.location_at(id);
             let later = location.filter(|at| at.epoch() > id.epoch);
             // Who told of the later one may have retired; its members may have gone on, too.
             let later = later.filter(|_| !self.config.planted.asks_nobody_later());
@@ -351,15 +361,19 @@ impl Here {
                 None => log.stopped().map(|_| log.view()),
             };
             let ask = ask.into_iter().flat_map(View::nodes);
-            asks.extend(ask.map(|node| (node, id.group)));
+            let what = self.what_of(id);
+            asks.extend(ask.map(|node| (node, what.0, what.1)));
         }
-        let changed = self.directory.locations().filter(|at| !at.is_beginning());
-        for location in changed {
+        let changed = self.directory.locations().any(|at| !at.is_beginning());
+        let stores = changed.then(|| record::stores(step.memory));
+        for store in stores.into_iter().flatten() {
+            let location = self.directory.location_of(store.segment);
+            let location = location.filter(|at| !at.is_beginning());
+            let Some(location) = location else { continue };
             let view = &location.group.view;
-            let stores = record::stores(step.memory);
-            let mut stores = stores.iter().map(|store| store.segment);
-            if view.seat_of(self.id.name).is_none() && stores.any(|s| location.group.owns(s)) {
-                asks.extend(view.nodes().map(|node| (node, location.id())));
+            if view.seat_of(self.id.name).is_none() {
+                let (group, segment) = self.what_at(store.segment, location);
+                asks.extend(view.nodes().map(|node| (node, group, segment)));
             }
         }
         // All whom this node takes for the members are silent, and may be gone: anybody may know.
@@ -367,15 +381,36 @@ impl Here {
         let heard: Vec<NodeName> = peers.filter(|peer| self.hears(*peer, step)).collect();
         let turn = step.now.monotonic / self.config.timing.retry.max(1);
         if let Some(peer) = heard.get(turn as usize % heard.len().max(1)) {
-            for location in self.directory.locations() {
+            let meta = self.directory.location(GroupId::META);
+            let meta = meta.map(|at| (at, GroupId::META, None));
+            let runs = self.directory.runs().map(|(segment, at)| {
+                let (group, segment) = self.what_at(segment, at);
+                (at, group, segment)
+            });
+            for (location, group, segment) in meta.into_iter().chain(runs) {
                 let mut members = location.group.view.nodes();
                 if !members.any(|member| self.hears(member, step)) {
-                    asks.insert((*peer, location.id()));
+                    asks.insert((*peer, group, segment));
                 }
             }
         }
-        asks.retain(|(node, _)| *node != self.id.name);
+        asks.retain(|(node, ..)| *node != self.id.name);
         asks
+    }
+
+    /// What to ask for where a log is: its group, unless the segment may be another's.
+    fn what_of(&self, id: LogId) -> (GroupId, Option<SegmentId>) {
+        match (id.scope, self.location_at(id)) {
+            (Scope::Segment(segment), Some(location)) => self.what_at(segment, location),
+            _ => (id.group, None),
+        }
+    }
+
+    /// The same of a segment that is there, as far as this node knows.
+    fn what_at(&self, segment: SegmentId, at: &Location) -> (GroupId, Option<SegmentId>) {
+        let present = self.directory.location(at.id());
+        let present = present.is_some_and(|present| present.group.owns(segment));
+        (at.id(), (!present).then_some(segment))
     }
 
     /// Asks for what should not stay, and reports what has begun: from time to time, since answers
@@ -388,9 +423,10 @@ impl Here {
         for (node, logs) in self.left() {
             step.fx.send(node, Message::Ended { logs });
         }
-        for (node, group) in self.lost_sight(step) {
-            step.fx.send(node, Message::Where { group });
+        for (node, group, segment) in self.lost_sight(step) {
+            step.fx.send(node, Message::Where { group, segment });
         }
+        self.follow_children(step);
         self.follow_on(step);
         self.bring_all_about(step);
         self.follow_settings(step);
@@ -415,7 +451,7 @@ impl Here {
             };
             // Without a quorum proposals would pile up.
             let may = room.log.has_lease(step.now, &self.config.timing)
-                && room.state.decided().is_none()
+                && !room.state.is_decided()
                 && location.check_next(&next, 0, false).is_ok();
             may.then_some((*group, next))
         });
@@ -513,13 +549,10 @@ impl Here {
 
     /// A node asks whether logs may go. Of those whose successor is lacking here it is asked for
     /// that.
-    fn on_ended(&mut self, from: NodeName, logs: Vec<(LogId, Epoch)>, step: &mut Step<'_>) {
+    fn on_ended(&mut self, from: NodeName, logs: Vec<(LogId, LogId)>, step: &mut Step<'_>) {
         let mut retire = Vec::new();
         for (id, by) in logs {
-            let own = self
-                .log(Room::of(id))
-                .filter(|log| log.id().group == id.group);
-            match own {
+            match self.log(Room::of(id)) {
                 Some(log) if log.id().epoch > id.epoch => {
                     let seatless = log.view().seat_of(from).is_none();
                     let early = self.config.planted.has(Bug::RetireeDropsLog);
@@ -527,7 +560,7 @@ impl Here {
                         retire.push((id, log.id().epoch));
                     }
                 }
-                _ => self.join(from, LogId { epoch: by, ..id }, step),
+                _ => self.join(from, by, step),
             }
         }
         if !retire.is_empty() {
@@ -541,8 +574,7 @@ impl Here {
 
     /// Creates no log of a scope up to this epoch.
     pub(super) fn retired(&self, id: LogId) -> Epoch {
-        let key = (id.group, id.scope);
-        self.retired.get(&key).copied().unwrap_or_default()
+        self.retired.get(&Room::of(id)).copied().unwrap_or_default()
     }
 }
 
@@ -609,8 +641,13 @@ impl Node {
             }
             Message::Invite(location) => self.here.on_invite(from, &location, step),
             Message::Warm { group, epoch } => self.here.on_warm(from, group, epoch, step),
-            Message::Where { group } => {
-                if let Some(location) = self.here.directory.location(group) {
+            Message::Where { group, segment } => {
+                let directory = &self.here.directory;
+                let location = match segment {
+                    Some(segment) => directory.location_of(segment),
+                    None => directory.location(group),
+                };
+                if let Some(location) = location {
                     self.here.tell_location(from, location, step);
                 }
             }
@@ -633,13 +670,13 @@ impl Node {
         self.here.closing.remove(&Room::of(id));
         self.here.agenda.wish(Room::of(id), None);
         if let Scope::Segment(segment) = id.scope {
-            let location = self.here.directory.location(id.group);
+            let location = self.here.location_at(id);
             let store = location.map_or(by, Location::store);
             self.here.seal_sources(segment, store);
         }
         Log::delete(id, step.fx);
         if !self.here.config.planted.has(Bug::RetiredRevives) {
-            self.here.retired.insert((id.group, id.scope), by);
+            self.here.retired.insert(Room::of(id), by);
             step.fx.put(record::retired(id), wire::encode(&by));
         }
     }
@@ -711,10 +748,7 @@ impl Node {
         };
         room.log.flush(&mut env(&self.here.config, step));
         let state = core::mem::take(&mut room.state).succeed(stop, planted);
-        let next = LogId {
-            epoch: stop.next,
-            ..id
-        };
+        let next = stop.successor_of(id);
         let first = Here::first_after(&view, stop);
         let start = wire::encode(&state);
         let log = self.here.create(next, &view, first, start, step);
@@ -730,17 +764,22 @@ impl Node {
             return;
         };
         let id = room.log.id();
-        if room.state.decided().is_none() {
+        if !room.state.is_decided() {
             let location = room.state.location();
             let known = self.here.directory.location(group);
-            if known.is_some_and(|known| location.is_later_than(known)) {
+            if known.is_none_or(|known| location.is_later_than(known)) {
                 let location = location.clone();
                 self.here.learn_location(&location, step);
             }
+            self.here.run_child(group, step);
             return;
         }
         let state = room.state.clone().succeed();
         self.here.learn_location(state.location(), step);
+        let child = state.child().cloned();
+        if let Some(child) = &child {
+            self.here.learn_location(child.location(), step);
+        }
         let Some(room) = self.here.groups.get_mut(&group) else {
             return;
         };
@@ -762,13 +801,13 @@ impl Node {
                 self.here.close(Room::Group(group), room.log, stop, start);
             }
         } else if let Some(view) = self.here.view_after(id, stop) {
-            let next = LogId {
-                epoch: stop.next,
-                ..id
-            };
             let first = Here::first_after(&view, stop);
+            let next = stop.successor_of(id);
             let log = self.here.create(next, &view, first, start, step);
             self.here.replace_group(group, log, state, step);
+        }
+        if let Some(child) = child {
+            self.here.begin_child(&child, step);
         }
         self.here.welcome(Room::Group(group), led.as_ref(), step);
     }

@@ -11,7 +11,7 @@ use super::agenda::Room;
 use super::logs::{env, read_state};
 use super::{Here, Node, Step};
 use crate::base::{Bug, Epoch, GroupId, Location, LogId, Micros, NodeName, Scope, View};
-use crate::command::Command;
+use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::lock::Rejection;
@@ -49,11 +49,10 @@ pub(super) struct Invitation {
     warm: bool,
 }
 
-/// A view that somebody wants and that waits for its new members.
+/// What somebody wants of a group, and waits for members.
 #[derive(Debug)]
 pub(super) struct Wanted {
     command: Command,
-    view: View,
     /// Who asks, and by which call.
     pub(super) by: (NodeName, u64),
     until: Micros,
@@ -192,18 +191,19 @@ impl Here {
         let following = self.following.get(&room)?;
         let id = following.learner.id();
         if let Some(State::Group(state)) = &following.state
-            && state.decided().is_some()
+            && state.is_decided()
         {
             let next = (**state).clone().succeed();
             self.learn_location(next.location(), step);
         }
-        let location = self.directory.location(id.group)?;
+        let location = self.location_at(id)?;
         if location.epoch() == id.epoch {
             return None;
         }
         let stop = self.following.get(&room)?.learner.stopped();
         let view = &location.group.view;
-        let next = stop.is_none_or(|stop| stop.next == location.epoch());
+        let at = (location.id(), location.epoch());
+        let next = stop.is_none_or(|stop| (stop.group, stop.next) == at);
         if !next || view.seat_of(self.id.name).is_none() {
             self.following.remove(&room);
             return None;
@@ -213,15 +213,16 @@ impl Here {
         Some((id, stop, state))
     }
 
-    /// Proposes a view once its new members follow, or refuses it; until then it is kept.
-    pub(super) fn want_view(
+    /// Proposes how a group goes on once its next members follow, or refuses it; until then it is
+    /// kept.
+    pub(super) fn want_members(
         &mut self,
+        group: GroupId,
         by: (NodeName, u64),
         command: Command,
-        view: View,
         step: &mut Step<'_>,
     ) {
-        let Some(room) = self.groups.get_mut(&view.group) else {
+        let Some(room) = self.groups.get_mut(&group) else {
             return;
         };
         let id = (command.session, command.number);
@@ -232,13 +233,7 @@ impl Here {
             }
             Some(_) => refuse(by, Rejection::Busy, step),
             None => {
-                let group = view.group;
-                room.wanted = Some(Wanted {
-                    command,
-                    view,
-                    by,
-                    until,
-                });
+                room.wanted = Some(Wanted { command, by, until });
                 self.bring_about(group, step);
             }
         }
@@ -274,7 +269,7 @@ impl Here {
         let Some(wanted) = self.groups.get_mut(&group).and_then(|r| r.wanted.take()) else {
             return;
         };
-        let readiness = self.readiness(&wanted.view, step);
+        let readiness = self.readiness(group, &wanted.command, step);
         let over = wanted.until <= step.now.monotonic;
         if readiness.all || (over && readiness.quorum) {
             return self.propose_to_log(group, wanted.by, wanted.command, step);
@@ -292,11 +287,26 @@ impl Here {
         }
     }
 
-    /// Whether a view could go on at once.
-    fn readiness(&self, view: &View, step: &Step<'_>) -> Readiness {
+    /// Whether a group could go on as a command has it at once.
+    fn readiness(&self, group: GroupId, command: &Command, step: &Step<'_>) -> Readiness {
+        let views = next_views(command).into_iter();
+        let each = views.map(|view| self.readiness_of(group, view, step));
+        let none = Readiness {
+            quorum: true,
+            all: true,
+            cold: Vec::new(),
+        };
+        each.fold(none, |all, view| Readiness {
+            quorum: all.quorum && view.quorum,
+            all: all.all && view.all,
+            cold: [all.cold, view.cold].concat(),
+        })
+    }
+
+    fn readiness_of(&self, group: GroupId, view: &View, step: &Step<'_>) -> Readiness {
         let heard: Vec<NodeName> = view.nodes().filter(|n| self.hears(*n, step)).collect();
         let warm = |node: &NodeName| {
-            let room = self.groups.get(&view.group);
+            let room = self.groups.get(&group);
             room.is_some_and(|room| {
                 let seated = room.log.view().seat_of(*node).is_some();
                 let lately = PATIENCE * self.config.timing.retry;
@@ -316,16 +326,38 @@ impl Here {
         }
     }
 
-    /// Whether a view is to wait for its new members before it is proposed.
-    pub(super) fn waits_for_members(&self, view: &View, step: &Step<'_>) -> bool {
-        let Some(room) = self.groups.get(&view.group) else {
+    /// Whether a command that decides how a group goes on is to wait for its next members before it
+    /// is proposed. One that will not be allowed is refused at once.
+    pub(super) fn waits_for_members(
+        &self,
+        group: GroupId,
+        command: &Command,
+        step: &Step<'_>,
+    ) -> bool {
+        let Some(room) = self.groups.get(&group) else {
             return false;
         };
-        let location = room.state.location();
-        let may = location
-            .check_next(view, self.directory.least(), false)
-            .is_ok();
-        may && !self.readiness(view, step).all && !self.config.planted.has(Bug::NextUnheard)
+        let (location, least) = (room.state.location(), self.directory.least());
+        let may = match &command.body {
+            Body::Group(GroupCommand::Next { view, pressing, .. }) => {
+                !pressing && location.check_next(view, least, false).is_ok()
+            }
+            Body::Group(GroupCommand::Split { split, .. }) => {
+                location.check_split(split, least).is_ok()
+            }
+            _ => false,
+        };
+        let ready = |planted: bool| planted || self.readiness(group, command, step).all;
+        may && !ready(self.config.planted.has(Bug::NextUnheard))
+    }
+}
+
+/// The views in which a group goes on.
+fn next_views(command: &Command) -> Vec<&View> {
+    match &command.body {
+        Body::Group(GroupCommand::Next { view, .. }) => Vec::from([view]),
+        Body::Group(GroupCommand::Split { split, .. }) => Vec::from([&split.view, &split.child]),
+        _ => Vec::new(),
     }
 }
 
@@ -350,11 +382,8 @@ impl Node {
         let Some((id, stop, state)) = self.here.outgrown(room, step) else {
             return;
         };
-        let next = LogId {
-            epoch: stop.next,
-            ..id
-        };
-        let location = self.here.directory.location(id.group);
+        let next = stop.successor_of(id);
+        let location = self.here.location_at(id);
         let Some(view) = location.map(|at| at.group.view.clone()) else {
             return;
         };

@@ -19,10 +19,9 @@ use crate::paxos::{self, Joining, Log, Recovered};
 use crate::segment::SegmentState;
 
 impl Here {
-    /// The epoch of the log of a scope in force here; none without a seat.
+    /// The epoch of the log of a scope in force here, whichever group has it; none without a seat.
     fn epoch_of(&self, id: LogId) -> Option<Epoch> {
-        let log = self.log(Room::of(id))?;
-        (log.id().group == id.group).then(|| log.id().epoch)
+        Some(self.log(Room::of(id))?.id().epoch)
     }
 
     /// Whether a log is here, or a later one, or none up to it may be created.
@@ -43,7 +42,14 @@ impl Here {
         let own = self.epoch_of(id);
         let past = own.unwrap_or_else(|| self.retired(id));
         match message {
-            M::Succeeded { by } if by > past => self.join(from, LogId { epoch: by, ..id }, step),
+            M::Succeeded { group, by } if by > past => {
+                let next = LogId {
+                    group,
+                    epoch: by,
+                    ..id
+                };
+                self.join(from, next, step);
+            }
             M::Succeeded { .. } => {}
             M::Birth { view, first, chunk } if id.epoch > past => {
                 self.on_birth(from, id, (view, first), chunk, step);
@@ -73,6 +79,8 @@ impl Here {
         let heir = closing.and_then(|closing| closing.heir.as_mut());
         if let Some(heir) = heir.filter(|heir| heir.id() == id) {
             heir.on_join(from, resume, &mut env(&self.config, step));
+        } else if let Some(mut heir) = self.heir_of(id) {
+            heir.on_join(from, resume, &mut env(&self.config, step));
         }
     }
 
@@ -91,13 +99,15 @@ impl Here {
     /// retired it says where the group is, and no more: a node asks whoever answers first, and
     /// would ask in vain.
     fn say_succeeded(&self, to: NodeName, log: LogId, by: Epoch, step: &mut Step<'_>) {
-        let here = self.epoch_of(log).is_some() || self.config.planted.has(Bug::RetiredOffers);
-        if here && to != self.id.name {
-            let message = paxos::Message::Succeeded { by };
+        let here = self.log(Room::of(log)).map(|log| log.id().group);
+        let offers = self.config.planted.has(Bug::RetiredOffers);
+        let group = here.or(offers.then_some(log.group));
+        if let Some(group) = group.filter(|_| to != self.id.name) {
+            let message = paxos::Message::Succeeded { group, by };
             step.fx.send(to, Message::Paxos { log, message });
         }
         // It may have no seat there.
-        if let Some(location) = self.directory.location(log.group) {
+        if let Some(location) = self.location_at(log) {
             self.tell_location(to, location, step);
         }
     }
@@ -116,8 +126,10 @@ impl Here {
             return;
         }
         let mut cx = env(&self.config, step);
-        let key = (id.group, id.scope);
-        let joining = self.joining.entry(key).or_insert_with(|| Joining::new(id));
+        let joining = self
+            .joining
+            .entry(Room::of(id))
+            .or_insert_with(|| Joining::new(id));
         let overdue = joining.overdue(&cx);
         if id.epoch > joining.id().epoch || (overdue && id != joining.id()) {
             *joining = Joining::new(id);
@@ -135,14 +147,14 @@ impl Here {
         chunk: paxos::Chunk,
         step: &mut Step<'_>,
     ) {
-        let key = (id.group, id.scope);
-        let asked = self.joining.get(&key).map(|joining| joining.id().epoch);
+        let room = Room::of(id);
+        let asked = self.joining.get(&room).map(|joining| joining.id().epoch);
         if asked.is_none_or(|epoch| epoch < id.epoch) && self.may_join(id) {
             // Who ends a log gives the next one unasked to those who had no seat.
             let given = Joining::given(id, from, &env(&self.config, step));
-            self.joining.insert(key, given);
+            self.joining.insert(room, given);
         }
-        let Some(joining) = self.joining.get_mut(&key).filter(|j| j.id() == id) else {
+        let Some(joining) = self.joining.get_mut(&room).filter(|j| j.id() == id) else {
             return;
         };
         let ends = (from, self.id.name);

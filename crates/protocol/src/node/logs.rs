@@ -79,7 +79,7 @@ pub struct GroupLog {
     waiting: BTreeMap<(crate::base::SessionId, u64), (NodeName, u64)>,
     /// Segments of which this node, leading, has proposed that they have begun.
     pub(super) reported: BTreeSet<SegmentId>,
-    /// A view that waits for its new members before it is proposed.
+    /// How it is to go on, which waits for members before it is proposed.
     pub(super) wanted: Option<Wanted>,
     /// When those who are to have a seat last said that they know the logs.
     pub(super) warm: BTreeMap<NodeName, Micros>,
@@ -129,7 +129,7 @@ pub struct Here {
     /// Logs that have ended and go on without it.
     pub(super) closing: BTreeMap<Room, Closing>,
     /// By scope: no log up to this epoch is created here.
-    pub(super) retired: BTreeMap<(GroupId, Scope), Epoch>,
+    pub(super) retired: BTreeMap<Room, Epoch>,
     /// Stores that end in this step, with what follows and their members.
     pub(super) to_seal: Vec<(StoreId, Epoch, View)>,
     /// Where a group is has changed, as far as this node knows, or it has just started.
@@ -158,7 +158,7 @@ pub struct Here {
     /// How many logs were given so.
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
-    pub(super) joining: BTreeMap<(GroupId, Scope), Joining>,
+    pub(super) joining: BTreeMap<Room, Joining>,
     /// Groups that are about to give this node a seat.
     pub(super) invitations: BTreeMap<GroupId, Invitation>,
     /// Their logs.
@@ -179,6 +179,12 @@ fn kept<T: DeserializeOwned>(memory: &dyn Memory, name: &str) -> Result<Option<T
     let bytes = memory.get(&record::node(name)).map_err(|_| damaged(name))?;
     let decoded = bytes.map(|bytes| wire::decode(&bytes)).transpose();
     decoded.map_err(|_| damaged(name))
+}
+
+/// Up to which epoch no log of a scope is created here.
+fn all_retired(memory: &dyn Memory) -> BTreeMap<Room, Epoch> {
+    let notes = record::all_retired(memory).into_iter();
+    notes.map(|(id, by)| (Room::of(id), by)).collect()
 }
 
 /// The registry as this node knew it, and whether it had met every node of the cluster file.
@@ -253,7 +259,7 @@ impl Here {
             segments: BTreeMap::new(),
             groups: BTreeMap::new(),
             closing: BTreeMap::new(),
-            retired: record::all_retired(memory),
+            retired: all_retired(memory),
             to_seal: Vec::new(),
             location_changed: true,
             news: BTreeSet::new(),
@@ -368,6 +374,9 @@ impl Here {
                     let (log, state) = self.recover_log::<GroupState>(id, memory, now)?;
                     self.reads(id, state.format())?;
                     self.directory.learn(state.location());
+                    if let Some(child) = state.child() {
+                        self.directory.learn(child.location());
+                    }
                     self.groups.insert(id.group, GroupLog::new(log, state));
                     self.agenda.run(Room::Group(id.group));
                 }
@@ -615,6 +624,7 @@ impl Here {
     ) {
         let group = match &command.body {
             Body::Group(GroupCommand::Next { view, .. }) => view.group,
+            Body::Group(GroupCommand::Split { split, .. }) => split.view.group,
             _ => GroupId::META,
         };
         let by = (from, call);
@@ -633,12 +643,8 @@ impl Here {
             let hint = hint.filter(|n| *n != self.id.name);
             return refuse(by, Rejection::NotPrimary(hint), step);
         }
-        if let Body::Group(GroupCommand::Next { view, pressing, .. }) = &command.body
-            && !pressing
-            && self.waits_for_members(view, step)
-        {
-            let view = view.clone();
-            return self.want_view(by, command, view, step);
+        if self.waits_for_members(group, &command, step) {
+            return self.want_members(group, by, command, step);
         }
         self.propose_to_log(group, by, command, step);
     }

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod beat;
+mod children;
 pub mod clock_watch;
 mod epochs;
 mod following;

@@ -1,6 +1,6 @@
 //! Messages of one replicated log.
 
-use crate::base::{Ballot, Epoch, GroupId, NodeName, Seat, Slot, Timestamp, View};
+use crate::base::{Ballot, Epoch, GroupId, LogId, NodeName, Seat, Slot, Timestamp, View};
 use crate::command::Command;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -41,6 +41,17 @@ pub struct Stop {
     pub moves: bool,
     /// The successor's format.
     pub format: u16,
+}
+
+impl Stop {
+    /// The log that follows one that ends so.
+    pub fn successor_of(&self, ended: LogId) -> LogId {
+        LogId {
+            group: self.group,
+            epoch: self.next,
+            ..ended
+        }
+    }
 }
 
 impl Entry {
@@ -176,6 +187,8 @@ pub enum Message {
     },
     /// The log of the envelope has ended, and the sender has the one of a later epoch instead.
     Succeeded {
+        /// Whose log it is: a segment's may be another group's by then.
+        group: GroupId,
         /// That epoch.
         by: Epoch,
     },

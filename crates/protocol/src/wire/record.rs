@@ -21,7 +21,6 @@ use crate::base::{
 use crate::io::Memory;
 use crate::register::StoreId;
 use crate::wire;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -140,25 +139,30 @@ fn log_of(record: &[u8]) -> Option<LogId> {
     })
 }
 
-/// Up to which epoch no log of the scope of `id` is created here.
+/// Up to which epoch no log of the scope of `id` is created here. Logs of a segment are of one
+/// history, whichever group has them.
 pub fn retired(id: LogId) -> Bytes {
-    let mut key = log_prefix(id);
+    let group = match id.scope {
+        Scope::Group => id.group,
+        Scope::Segment(_) => GroupId::META,
+    };
+    let mut key = log_prefix(LogId { group, ..id });
     key[0] = b't';
     key.truncate(22);
     key.into()
 }
 
-/// All such notes.
-pub fn all_retired(memory: &dyn Memory) -> BTreeMap<(GroupId, Scope), Epoch> {
+/// All such notes, each with some log of the scope.
+pub fn all_retired(memory: &dyn Memory) -> Vec<(LogId, Epoch)> {
     let (mut from, to) = (Bytes::from_static(b"t"), Bytes::from_static(b"u"));
-    let mut found = BTreeMap::new();
+    let mut found = Vec::new();
     while let Some((key, value)) = memory.scan(&from, &to, 1).pop() {
         let mut padded = key.to_vec();
         padded.resize(30, 0);
         // A note that is damaged forbids every log of its scope.
         let epoch = value.ok().and_then(|bytes| wire::decode(&bytes).ok());
         if let Some(id) = log_of(&padded) {
-            found.insert((id.group, id.scope), epoch.unwrap_or(Epoch(u64::MAX)));
+            found.push((id, epoch.unwrap_or(Epoch(u64::MAX))));
         }
         let mut next = key.to_vec();
         next.push(0);

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub struct Places {
     segment_bits: u8,
     latest: Directory,
-    /// By the first segment of the group and the epoch of the store.
+    /// By segment and the epoch of the store.
     views: BTreeMap<(SegmentId, Epoch), View>,
 }
 
@@ -71,16 +71,13 @@ impl Places {
 
     /// The members of a store.
     pub fn view(&self, segment: SegmentId, store: Epoch) -> &View {
-        let first = self.location(segment).group.from;
-        &self.views[&(first, store)]
+        &self.views[&(segment, store)]
     }
 
     /// All stores that a segment ever had, latest first, with their members.
     pub fn stores(&self, segment: SegmentId) -> impl Iterator<Item = (Epoch, &View)> {
-        let first = self.location(segment).group.from;
-        let all = self
-            .views
-            .range((first, Epoch(0))..=(first, Epoch(u64::MAX)));
+        let (first, last) = ((segment, Epoch(0)), (segment, Epoch(u64::MAX)));
+        let all = self.views.range(first..=last);
         all.rev().map(|((_, epoch), view)| (*epoch, view))
     }
 
@@ -99,12 +96,10 @@ pub fn epoch_of(record: &[u8]) -> Epoch {
 }
 
 fn stores(location: &Location) -> Vec<((SegmentId, Epoch), View)> {
-    let from = location.group.from;
-    if !location.group.owns(from) {
-        return Vec::new();
-    }
-    let pasts = location.all_pasts().map(|(_, past)| past.epoch);
-    let epochs = pasts.chain([location.store()]);
-    let view = |epoch| Some(((from, epoch), location.view_of(epoch)?));
-    epochs.filter_map(view).collect()
+    let of = |segment: SegmentId| {
+        let pasts = location.pasts(segment).iter().map(|past| past.epoch);
+        let epochs = pasts.chain([location.store()]);
+        epochs.filter_map(move |epoch| Some(((segment, epoch), location.view_of(epoch)?)))
+    };
+    location.group.segments().flat_map(of).collect()
 }

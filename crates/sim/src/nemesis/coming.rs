@@ -7,7 +7,7 @@ use crate::checkers::places::Places;
 use crate::machine::Machine;
 use crate::network::End;
 use crate::world::{NEWER, World};
-use fermata_protocol::base::{Directory, Epoch, GroupId, Incarnation, NodeName};
+use fermata_protocol::base::{Epoch, GroupId, Incarnation, Location, NodeName};
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::registry::{Registry, Standing};
 
@@ -66,10 +66,10 @@ fn is_wanted(world: &World, name: NodeName) -> bool {
     wanted.any(|(view, names)| names.contains(&name) && open(view))
 }
 
-/// All groups.
-fn groups(world: &World) -> Vec<GroupId> {
-    let directory = Directory::from(&world.setup.cluster);
-    directory.locations().map(|at| at.id()).collect()
+/// All groups, as far as any node knows, in the order of their ids.
+pub(super) fn groups(world: &World) -> Vec<GroupId> {
+    let places = Places::of(&world.setup.cluster, &world.machines);
+    places.locations().map(Location::id).collect()
 }
 
 /// The disk of a node is lost: the cluster is told, and `by` gets each seat that it had.

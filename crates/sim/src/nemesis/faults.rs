@@ -2,6 +2,7 @@
 
 use super::coming;
 use super::crossings::{self, Crossing};
+use crate::checkers::places::Places;
 use crate::clock::IntervalClock;
 use crate::dice::Dice;
 use crate::history::History;
@@ -10,7 +11,7 @@ use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
 use crate::world::{NEWER, World, rate};
 use fermata_protocol::base::{
-    Directory, Epoch, GroupId, KeyId, Member, NodeName, SessionId, SiteId, View,
+    Directory, Epoch, GroupId, KeyId, Member, NodeName, SegmentId, SessionId, SiteId, Split, View,
 };
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
@@ -631,6 +632,7 @@ fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
         }
     }
     let change = move |world: &mut World, mut dice: Dice| match moves {
+        true if dice.chance(20) => split(world, group, &mut dice),
         true => move_seats(world, group, &mut dice),
         false => next_view(world, group, dice.draw()),
     };
@@ -645,8 +647,7 @@ fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
 /// or a new one, or a member goes. Half of such changes are pressing, so that nobody asks who is
 /// there: a node that is down, or cut off, may get a seat. Not one that has lost its disk.
 fn move_seats(world: &mut World, group: GroupId, dice: &mut Dice) {
-    let sizes = world.setup.cluster.groups.iter().map(|g| g.view.len());
-    let least = sizes.min().unwrap_or(1);
+    let least = least(world);
     let mut names: Vec<NodeName> = present_view(world, group).nodes().collect();
     for _ in 0..dice.between(1, 3) {
         let machines = world.machines.iter();
@@ -666,11 +667,89 @@ fn move_seats(world: &mut World, group: GroupId, dice: &mut Dice) {
     propose_members(world, group, dice.draw(), &names, dice.chance(50));
 }
 
+/// A group goes on as two, each with some of its members, if it has a segment for each.
+fn split(world: &mut World, group: GroupId, dice: &mut Dice) {
+    let places = Places::of(&world.setup.cluster, &world.machines);
+    let present = places.locations().find(|at| at.id() == group);
+    let Some(arc) = present.map(|at| at.group.clone()) else {
+        return;
+    };
+    if arc.segments().count() < 2 {
+        return;
+    }
+    let least = least(world);
+    let names: Vec<NodeName> = arc.view.nodes().collect();
+    let mut half = || {
+        let size = dice.between(least.min(names.len()) as u64, names.len() as u64);
+        dice.subset(&names, size as usize)
+    };
+    let (own, child) = (half(), half());
+    let at = dice.between(u64::from(arc.from.0) + 1, u64::from(arc.to.0));
+    let at = SegmentId(u32::try_from(at).expect("a segment"));
+    split_at(world, group, dice.draw(), at, &own, &child);
+}
+
+/// Somebody proposes that a group goes on as two: these members keep the segments before `at`, and
+/// those get the others.
+pub fn split_at(
+    world: &mut World,
+    group: GroupId,
+    session: u64,
+    at: SegmentId,
+    own: &[NodeName],
+    child: &[NodeName],
+) {
+    let present = present_view(world, group);
+    let epoch = present.epoch.next();
+    let view = |group: GroupId, names: &[NodeName]| View {
+        group,
+        epoch,
+        seats: names.iter().map(|name| member(world, *name)).collect(),
+    };
+    let split = Split {
+        view: view(group, own),
+        at,
+        child: view(group.child(epoch), child),
+    };
+    world.note(|| {
+        let [own, child] = [own, child].map(|half| half.iter().map(|n| n.0).collect::<Vec<_>>());
+        format!(
+            "! epoch {} with {own:?}, and from {} on {child:?}",
+            epoch.0, at.0
+        )
+    });
+    let wanted = world.wanted.entry((group, epoch)).or_default();
+    wanted.extend(own.iter().chain(child));
+    let (format, split) = (format_of(world), Box::new(split));
+    let command = GroupCommand::Split { split, format };
+    propose_to(world, group, (session, epoch.0), command);
+}
+
+/// The cluster's format, by the latest registry; where no node is up, nobody lowers it.
+fn format_of(world: &World) -> u16 {
+    coming::newest(world).map_or(0, |registry| registry.settings().format)
+}
+
+fn member(world: &World, name: NodeName) -> Member {
+    Member {
+        name,
+        site: SiteId(world.machines[&name].site),
+        public_key: None,
+    }
+}
+
+/// No view has fewer members.
+fn least(world: &World) -> usize {
+    let sizes = world.setup.cluster.groups.iter().map(|g| g.view.len());
+    sizes.min().unwrap_or(1)
+}
+
 /// One of the groups, the meta-group among them.
 fn any_group(world: &World, dice: &mut Dice) -> GroupId {
-    let groups = &world.setup.cluster.groups;
-    let drawn = dice.below(groups.len() as u64 + 1) as usize;
-    groups.get(drawn).map_or(GroupId::META, |group| group.id)
+    let mut groups = coming::groups(world);
+    // The meta-group last.
+    groups.rotate_left(1);
+    *dice.pick(&groups).expect("a group")
 }
 
 /// The present view of a group, as far as any node has applied it.
@@ -707,11 +786,6 @@ fn propose_members(
     names: &[NodeName],
     pressing: bool,
 ) {
-    let member = |name: &NodeName| Member {
-        name: *name,
-        site: SiteId(world.machines[name].site),
-        public_key: None,
-    };
     let present = present_view(world, group);
     // Whoever proposes knows who is in the cluster.
     let out =
@@ -723,7 +797,7 @@ fn propose_members(
         return;
     }
     let view = View {
-        seats: names.iter().map(member).collect(),
+        seats: names.iter().map(|name| member(world, *name)).collect(),
         ..present
     };
     propose_view(world, group, session, view, pressing);
@@ -740,8 +814,7 @@ fn propose_view(world: &mut World, group: GroupId, session: u64, mut view: View,
     let wanted = world.wanted.entry((group, view.epoch)).or_default();
     wanted.extend(view.nodes());
     // The epoch makes it another command when the same session proposes once more.
-    // Where no node is up, nobody lowers it.
-    let format = coming::newest(world).map_or(0, |registry| registry.settings().format);
+    let format = format_of(world);
     let next = GroupCommand::Next {
         view,
         pressing,

@@ -19,5 +19,5 @@ pub use crossings::Crossing;
 pub use fates::Fates;
 pub use faults::{
     Fault, Plan, cut, heal, next_members, next_members_pressing, next_view, present_view, propose,
-    schedule, watch_calm,
+    schedule, split_at, watch_calm,
 };

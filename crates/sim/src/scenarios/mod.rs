@@ -26,6 +26,7 @@ mod registers;
 mod ring;
 mod rules;
 mod settings;
+mod split;
 mod stage;
 mod strangers;
 mod synchs;
@@ -943,7 +944,8 @@ pub const LIMITS: &[Scenario] = &[
 
 /// Every scenario that holds.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    LIST.iter().chain(settings::LIST).chain(learners::LIST)
+    let ring = learners::LIST.iter().chain(split::LIST);
+    LIST.iter().chain(settings::LIST).chain(ring)
 }
 
 /// The scenario of a name, be it one that holds or one of the [`LIMITS`].

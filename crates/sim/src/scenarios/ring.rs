@@ -34,7 +34,7 @@ pub(super) fn next(stage: &mut Stage, names: &[NodeName]) {
 }
 
 /// Each of these has the logs of an epoch after that one, and each segment has started.
-fn goes_on(stage: &mut Stage, names: &[NodeName], before: u64) {
+pub(super) fn goes_on(stage: &mut Stage, names: &[NodeName], before: u64) {
     born(stage, names, before);
     let started = stage.until(|w| {
         let places = Places::of(&w.setup.cluster, &w.machines);
@@ -270,7 +270,7 @@ pub(super) fn newcomer(stage: &mut Stage) {
 }
 
 /// A node's disk is lost, and the node stays away.
-fn loses_disk(stage: &mut Stage, name: NodeName) {
+pub(super) fn loses_disk(stage: &mut Stage, name: NodeName) {
     stage.world.stop(name, true);
     let machine = stage.world.machines.get_mut(&name);
     machine.expect("a machine of this world").wipe();
