@@ -28,6 +28,12 @@ fn first_log(child: &GroupState) -> LogId {
     }
 }
 
+/// Gives that log to its members.
+fn heir(child: &GroupState) -> Heir {
+    let view = child.location().group.view.clone();
+    Heir::new(first_log(child), view, Seat(0), wire::encode(child))
+}
+
 impl Here {
     /// What is to be given on of a group that has split off from this one.
     pub(super) fn child_of(&self, group: GroupId) -> Option<&GroupState> {
@@ -52,9 +58,7 @@ impl Here {
     pub(super) fn heir_of(&self, id: LogId) -> Option<Heir> {
         let parents = self.groups.keys();
         let mut children = parents.filter_map(|parent| self.child_of(*parent));
-        let child = children.find(|child| first_log(child) == id)?;
-        let view = child.location().group.view.clone();
-        Some(Heir::new(id, view, Seat(0), wire::encode(child)))
+        children.find(|child| first_log(child) == id).map(heir)
     }
 
     /// Gives the beginning of a child to its members, where this node leads the parent, until the
@@ -76,9 +80,7 @@ impl Here {
             let me = self.id.name;
             let members = begins.group.view.nodes().filter(|node| *node != me);
             let members: Vec<NodeName> = members.collect();
-            let Some(mut heir) = self.heir_of(id) else {
-                continue;
-            };
+            let mut heir = heir(child);
             for node in members {
                 let (group, segment) = (id.group, None);
                 step.fx.send(node, Message::Where { group, segment });

@@ -9,7 +9,7 @@ use super::stage::{
 use super::upkeep::{delete, has, tended};
 use crate::checkers::places::Places;
 use crate::history::Heard;
-use crate::network::{End, Parcel};
+use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
 use crate::{catalogue, nemesis, random};
 use fermata_protocol::base::{GroupId, KeyId, Location, LogId, NodeName, Scope, StoragePolicy};
@@ -91,7 +91,7 @@ fn ring_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
 }
 
 /// What asks any of `to` which keys it has in an earlier store.
-fn lists_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
+pub(super) fn lists_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let to = to.to_vec();
     move |parcel| {
         matches!(parcel, Parcel::Peer { to: at, message: Message::Register(message), .. }
@@ -653,13 +653,7 @@ fn crash_at(stage: &mut Stage, names: &[NodeName], victim: NodeName, (_, is_mome
     let register = stage.register();
     stage.write(h2, &register, "r1");
     stage.lose(spread_to(&[A, B]));
-    let other = stage.other_key();
-    let put = Call::Put {
-        key: other.clone(),
-        value: value("e1"),
-    };
-    let put = stage.call(near, put);
-    stage.wait(put);
+    let other = put_beside(stage, near);
     let Some(section) = stage.enter(holder) else {
         return;
     };
@@ -682,15 +676,29 @@ fn crash_at(stage: &mut Stage, names: &[NodeName], victim: NodeName, (_, is_mome
     stage.section(h2, "v4");
     stage.read(h2, &register);
     stage.write(h2, &register, "r2");
+    is_found_at_rest(stage, h2, other);
+}
+
+/// Puts an eventual value under the second key, which is returned.
+pub(super) fn put_beside(stage: &mut Stage, client: ClientId) -> KeyId {
+    let key = stage.other_key();
+    let (put, value) = (key.clone(), value("e1"));
+    let put = stage.call(client, Call::Put { key: put, value });
+    stage.wait(put);
+    key
+}
+
+/// Once everything is at rest, a section finds that value.
+pub(super) fn is_found_at_rest(stage: &mut Stage, client: ClientId, key: KeyId) {
     random::rest(&mut stage.world);
-    let op = stage.enter_keys(h2, vec![other], Mode::Exclusive);
+    let op = stage.enter_keys(client, vec![key], Mode::Exclusive);
     let Some(section) = stage.entered(op) else {
         return;
     };
     let found = &stage.world.history.sections[section.0].values;
     let found = found.values().any(|found| *found == value("e1"));
     stage.expect(found, "an eventual put is found after its member has gone");
-    stage.leave(h2, section);
+    stage.leave(client, section);
 }
 
 /// Reads of an eventual value for the harvest of a member.

@@ -1,13 +1,12 @@
 //! R11: a group goes on as two.
 
 use super::Scenario;
-use super::ring::{D, E, F, FIRST, loses_disk, next};
-use super::stage::{A, B, C, Stage, spread_to, value};
+use super::ring::{D, E, F, FIRST, is_found_at_rest, lists_to, loses_disk, next, put_beside};
+use super::stage::{A, B, C, Stage, spread_to};
 use crate::checkers::places::Places;
+use crate::nemesis;
 use crate::world::World;
-use crate::{nemesis, random};
 use fermata_protocol::base::{GroupId, Location, NodeName, SegmentId};
-use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
 
 /// All of this room.
@@ -70,19 +69,16 @@ fn apart(stage: &mut Stage, child: GroupId) {
     stage.expect(apart, "logs of the other half go");
 }
 
-/// A holder, a register and an eventual put that one member has go through a split.
+/// A holder, a register that has not moved since the members last changed, and an eventual put that
+/// one member has go through a split.
 fn halves(stage: &mut Stage) {
-    next(stage, &ALL);
     let (near, holder, h2) = (stage.client(&[6]), stage.client(&[1]), stage.client(&[4]));
-    let (register, other) = (stage.register(), stage.other_key());
+    let register = stage.register();
     stage.write(h2, &register, "r1");
+    let still = stage.lose(lists_to(&ALL));
+    next(stage, &ALL);
     let alone = stage.lose(spread_to(&ALL));
-    let put = Call::Put {
-        key: other.clone(),
-        value: value("e1"),
-    };
-    let put = stage.call(near, put);
-    stage.wait(put);
+    let other = put_beside(stage, near);
     let Some(section) = stage.enter(holder) else {
         return;
     };
@@ -91,6 +87,8 @@ fn halves(stage: &mut Stage) {
     stage.put(holder, section, "v2");
     stage.get(holder, section);
     has_split(stage, child);
+    stage.read(h2, &register);
+    stage.discard(still);
     stage.discard(alone);
     apart(stage, child);
     stage.put(holder, section, "v3");
@@ -102,14 +100,7 @@ fn halves(stage: &mut Stage) {
     stage.read(h2, &register);
     stage.write(holder, &register, "r2");
     stage.mend();
-    random::rest(&mut stage.world);
-    let op = stage.enter_keys(h2, vec![other], Mode::Exclusive);
-    if let Some(section) = stage.entered(op) {
-        let found = &stage.world.history.sections[section.0].values;
-        let found = found.values().any(|found| *found == value("e1"));
-        stage.expect(found, "an eventual put is found after a split");
-        stage.leave(h2, section);
-    }
+    is_found_at_rest(stage, h2, other);
 }
 
 /// E and F are cut off while D and the others split; D is lost before they are back.
