@@ -334,6 +334,15 @@ impl Porter {
         self.closing.send_replace(true);
     }
 
+    /// The stop begins, and whoever waits for it has not been told yet.
+    #[cfg(test)]
+    pub(crate) fn close_untold(&self) {
+        self.closing.send_if_modified(|closing| {
+            *closing = true;
+            false
+        });
+    }
+
     /// Whether the node has begun to stop.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()

@@ -133,6 +133,8 @@ pub struct World {
     pub sections: Vec<KeyId>,
     /// Who was to have a seat in a view, by group and epoch: it may still be decided.
     pub(crate) wanted: BTreeMap<(GroupId, Epoch), BTreeSet<NodeName>>,
+    /// Whom the cluster was asked to dismiss, which it may still do: nobody gives them a seat.
+    pub(crate) unwanted: BTreeSet<NodeName>,
     /// Second processes under the names of machines.
     pub(crate) twins: BTreeMap<NodeName, Twin>,
     /// What is done to what a machine sends.
@@ -166,6 +168,7 @@ impl World {
             network,
             machines: BTreeMap::new(),
             wanted: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
             clients: Vec::new(),
             history: History::default(),
             monitor: Monitor::new(setup.watch, &setup.cluster),

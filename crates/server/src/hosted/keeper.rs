@@ -89,6 +89,8 @@ pub(super) async fn keep(
             () = &mut closed => break,
             Some((sent, reply)) = answered.recv() => keeper.hear(sent, reply),
             command = commands.recv(), if !keeper.ending => match command {
+                // They may be told of the stop before this task is.
+                _ if porter.is_closing() => break,
                 Some(command) => keeper.obey(command),
                 None => keeper.end(),
             },

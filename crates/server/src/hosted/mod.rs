@@ -244,6 +244,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_leaves_sections_to_whoever_resumes_them() {
+        check_stop(Porter::close).await;
+    }
+
+    /// Those who are to be told of a stop are told one after the other.
+    #[tokio::test]
+    async fn a_stop_of_which_the_faces_hear_first_leaves_sections_too() {
+        check_stop(Porter::close_untold).await;
+    }
+
+    async fn check_stop(close: impl Fn(&Porter)) {
         const SECTIONS: usize = 32;
         let mailbox = Arc::new(Mailbox::default());
         let backend = Backend::Driver(mailbox.clone());
@@ -292,7 +302,7 @@ mod tests {
             kept.push(section);
         }
         // The faces end as soon as they are told, and with them whoever kept the sections.
-        hosted.porter.close();
+        close(&hosted.porter);
         drop(kept);
         while Arc::strong_count(&hosted) > 1 {
             tokio::task::yield_now().await;

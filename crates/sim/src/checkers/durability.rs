@@ -61,13 +61,7 @@ impl Durability {
         while node.pending.front().is_some_and(|(at, _)| *at <= lsn) {
             if let Some((_, writes)) = node.pending.pop_front() {
                 heads.extend(tags::heads(&writes));
-                for record in tags::removed(&writes) {
-                    let value = node.durable.get(&record);
-                    if let Some(head) = value.and_then(|value| tags::head(&record, value)) {
-                        node.buried.insert(head.key, head.seen.tag());
-                    }
-                }
-                apply(&mut node.durable, &writes);
+                node.keep(&writes);
             }
         }
         heads
@@ -78,28 +72,42 @@ impl Durability {
         let Some(node) = self.nodes.get_mut(&machine.name()) else {
             return;
         };
+        // What is there of all that may be, but for what the first step has written since.
+        let pending = std::mem::take(&mut node.pending);
+        let written = pending.iter().flat_map(|(_, writes)| writes);
+        let put = written.filter_map(|write| match write {
+            Write::Put { key, .. } => Some(key),
+            Write::Delete { .. } | Write::DeleteRange { .. } => None,
+        });
+        let records: BTreeSet<&Bytes> = node.durable.keys().chain(put).collect();
+        let kept = records.into_iter().filter(|k| !touches(&first.writes, k));
+        let kept: Vec<_> = kept.map(|k| (k.clone(), machine.recall(k))).collect();
+        let lost = |state: &BTreeMap<Bytes, Bytes>| {
+            let mut lost = kept.iter().filter(|(k, v)| state.get(k) != v.as_ref());
+            lost.next().map(|(k, _)| k)
+        };
+        // The longest prefix that may have survived is what is there.
         let mut state = node.durable.clone();
-        let mut pending = std::mem::take(&mut node.pending);
-        // The prefix that survived is found by trying one batch more at a time.
-        loop {
-            let mut kept = state.iter().filter(|(k, _)| !touches(&first.writes, k));
-            let wrong = kept.find(|(k, v)| machine.recall(k).as_ref() != Some(*v));
-            let Some((key, _)) = wrong else { break };
-            let key = key.clone();
-            match pending.pop_front() {
-                Some((_, writes)) => apply(&mut state, &writes),
-                None => {
-                    let detail = format!(
-                        "node {} lost what it had flushed of record {:?}",
-                        machine.name().0,
-                        String::from_utf8_lossy(&key)
-                    );
-                    found.push(Violation::new(NAME, detail));
-                    break;
-                }
+        let mut survived = lost(&state).is_none().then_some(0);
+        for (batches, (_, writes)) in (1..).zip(&pending) {
+            apply(&mut state, writes);
+            if lost(&state).is_none() {
+                survived = Some(batches);
             }
         }
-        node.durable = state;
+        if survived.is_none() {
+            let record = lost(&state).map(|key| String::from_utf8_lossy(key));
+            let detail = format!(
+                "node {} lost what it had flushed of record {:?}",
+                machine.name().0,
+                record.unwrap_or_default()
+            );
+            found.push(Violation::new(NAME, detail));
+        }
+        let survived = survived.unwrap_or(pending.len());
+        for (_, writes) in pending.iter().take(survived) {
+            node.keep(writes);
+        }
     }
 
     /// The disk may have lost anything.
@@ -194,6 +202,17 @@ impl Durability {
 }
 
 impl Node {
+    /// These writes are on the disk.
+    fn keep(&mut self, writes: &[Write]) {
+        for record in tags::removed(writes) {
+            let value = self.durable.get(&record);
+            if let Some(head) = value.and_then(|value| tags::head(&record, value)) {
+                self.buried.insert(head.key, head.seen.tag());
+            }
+        }
+        apply(&mut self.durable, writes);
+    }
+
     /// What was flushed of the key in a store.
     fn seen(&self, key: &KeyId, epoch: Epoch) -> Option<tags::Seen> {
         let cells = self

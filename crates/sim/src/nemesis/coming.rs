@@ -2,7 +2,7 @@
 //! without a seat is dismissed, one whose disk is lost is given up and replaced by another. Whoever
 //! wants it asks again until it is so, as an operator does.
 
-use super::faults::{next_members_pressing, present_view, propose};
+use super::faults::{known_view, next_members_pressing, present_view, propose};
 use crate::checkers::places::Places;
 use crate::machine::Machine;
 use crate::network::End;
@@ -59,9 +59,17 @@ pub(super) fn standing(world: &World, name: NodeName) -> Option<Standing> {
     newest(world)?.get(name).map(|known| known.standing)
 }
 
+/// Whether a node has left the cluster, or may yet: then nobody gives it a seat.
+pub(super) fn is_out(world: &World, name: NodeName) -> bool {
+    let known = standing(world, name);
+    known.is_some_and(|s| s != Standing::Present) || world.unwanted.contains(&name)
+}
+
 /// Whether a view that was proposed, and that may still be decided, has a seat for a node.
 fn is_wanted(world: &World, name: NodeName) -> bool {
-    let open = |(group, epoch): &(GroupId, Epoch)| present_view(world, *group).epoch < *epoch;
+    let open = |(group, epoch): &(GroupId, Epoch)| {
+        known_view(world, *group).is_none_or(|view| view.epoch < *epoch)
+    };
     let mut wanted = world.wanted.iter();
     wanted.any(|(view, names)| names.contains(&name) && open(view))
 }
@@ -80,8 +88,7 @@ pub fn give_up(world: &mut World, name: NodeName, by: NodeName) {
 fn give_up_again(world: &mut World, (name, by): (NodeName, NodeName), tries: u32) {
     let mut done = standing(world, name) == Some(Standing::Lost);
     if !done {
-        let session = world.dice.draw();
-        propose(world, session, GroupCommand::Dismiss { name, lost: true });
+        dismiss(world, name, true);
     }
     for group in groups(world) {
         let mut names: Vec<NodeName> = present_view(world, group).nodes().collect();
@@ -101,6 +108,14 @@ fn give_up_again(world: &mut World, (name, by): (NodeName, NodeName), tries: u32
             give_up_again(w, (name, by), tries - 1);
         });
     }
+}
+
+fn dismiss(world: &mut World, name: NodeName, lost: bool) {
+    let how = if lost { "as lost" } else { "as gone" };
+    world.note(|| format!("! node {} is to be dismissed {how}", name.0));
+    world.unwanted.insert(name);
+    let session = world.dice.draw();
+    propose(world, session, GroupCommand::Dismiss { name, lost });
 }
 
 /// A group gets these members, however often that has to be asked for.
@@ -141,8 +156,7 @@ fn leave_again(world: &mut World, name: NodeName, tries: u32) {
         }
     }
     if free {
-        let session = world.dice.draw();
-        propose(world, session, GroupCommand::Dismiss { name, lost: false });
+        dismiss(world, name, false);
     }
     world.at(world.now + AGAIN, move |w| leave_again(w, name, tries - 1));
 }

@@ -15,7 +15,6 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
-use fermata_protocol::registry::Standing;
 use fermata_protocol::settings::Setting;
 use fermata_protocol::{Message, coordinator, register};
 
@@ -632,6 +631,7 @@ fn next_views(world: &mut World, mut dice: Dice, duration: u64, moves: bool) {
         }
     }
     let change = move |world: &mut World, mut dice: Dice| match moves {
+        _ if known_view(world, group).is_none() => {}
         true if dice.chance(20) => split(world, group, &mut dice),
         true => move_seats(world, group, &mut dice),
         false => next_view(world, group, dice.draw()),
@@ -652,8 +652,7 @@ fn move_seats(world: &mut World, group: GroupId, dice: &mut Dice) {
     for _ in 0..dice.between(1, 3) {
         let machines = world.machines.iter();
         let spare = machines.filter(|(name, m)| {
-            let present = coming::standing(world, **name) == Some(Standing::Present);
-            present && m.lost.is_none() && !names.contains(name)
+            !coming::is_out(world, **name) && m.lost.is_none() && !names.contains(name)
         });
         let spare: Vec<NodeName> = spare.map(|(name, _)| *name).collect();
         let seat = dice.below(names.len() as u64) as usize;
@@ -754,12 +753,17 @@ fn any_group(world: &World, dice: &mut Dice) -> GroupId {
 
 /// The present view of a group, as far as any node has applied it.
 pub fn present_view(world: &World, group: GroupId) -> View {
+    known_view(world, group).expect("a group of this cluster, and of a node that is up")
+}
+
+/// The same; none: it has split off from another, and no node that is up knows of it.
+pub(super) fn known_view(world: &World, group: GroupId) -> Option<View> {
     let first = Directory::from(&world.setup.cluster);
     let nodes = world.machines.values().filter_map(|m| m.node());
     let places = nodes.filter_map(|n| n.here().directory.location(group));
     let newest = places.max_by_key(|at| at.epoch());
     let newest = newest.or(first.location(group));
-    newest.expect("a group of this cluster").group.view.clone()
+    newest.map(|at| at.group.view.clone())
 }
 
 /// Somebody proposes the next epoch of a group to all its members.
@@ -787,9 +791,8 @@ fn propose_members(
     pressing: bool,
 ) {
     let present = present_view(world, group);
-    // Whoever proposes knows who is in the cluster.
-    let out =
-        |name: &NodeName| coming::standing(world, *name).is_some_and(|s| s != Standing::Present);
+    // Whoever proposes knows who is in the cluster, and whom it was asked to dismiss.
+    let out = |name: &NodeName| coming::is_out(world, *name);
     let mut newcomers = names
         .iter()
         .filter(|name| present.seat_of(**name).is_none());
