@@ -37,7 +37,7 @@ open util/ordering[Write] as tags
 enum Rule {
   EpochFloor,        // S2: a new store refuses refs that were past when its log began
   LeftStaysOut,      // nor takes it a put beside which such a ref has left, whatever the flag says
-  FirstGrantSynchs,  // S4: a key without a mark is granted by a synch
+  GrantsReadThrough, // S4: the read of a grant hears the source, unless it meets a mark
   GetsReadThrough,   // S3: a holder's get hears the source, unless it meets a mark
   SynchAboveSource,  // V4: a synch that finds a higher tag in the source is past
   EpochInTags,       // S5, G11: the tag of a synch has the epoch of its log
@@ -323,13 +323,15 @@ pred putDone {
   keepMembers and keepOps and keepClients
 }
 
-/* Without a flag, a read of the present store grants. */
+/* Without a flag, a read of the present store grants; beside an open source, one of both stores,
+ * or one that meets a mark. */
 pred entry[r: Ref] {
   r = head and no flag and no began & Synch & ref.r
   some stopped implies earlier[r] not in floor
-  some stopped and on[FirstGrantSynchs] implies some through
-  let m = (some stopped => New else Old - sealed) | some t: m.part {
+  let m = (some stopped => New else Old - sealed) | some t: m.part + sealed.part {
     quorum[{ x: m | upTo[x.part, t] }, (some stopped => New else Old)]
+    t in m.part and (some stopped and on[GrantsReadThrough] implies some through) or
+      some stopped and quorum[{ x: sealed | upTo[x.part, t] }, Old]
     tells[r, t]
   }
   keepMembers and keepLog and keepOps
@@ -560,6 +562,14 @@ happens_synch: run {
 } for 2 but exactly 3 Old, exactly 3 New, exactly 3 Ref, exactly 3 Write, exactly 1 Put,
   exactly 1 Synch, 0 Get, 14..14 steps expect 1
 
+/* A read of both stores grants what has not moved. */
+happens_grantedThrough: run {
+  some p: Put, r: Ref | right and init and p.ref != r and
+    (entry[p.ref]; send[p]; store[p]; ack[p]; seal; stop; release; entry[r];
+      always (nothing and r.granted = p))
+} for 2 but exactly 3 Old, exactly 3 New, exactly 2 Ref, exactly 2 Write, exactly 1 Put,
+  0 Synch, 0 Get, 9..9 steps expect 1
+
 /* ---- each rule is needed: counter-examples ---- */
 
 /* In each it is given who does what in which order; with which members and tags is not. */
@@ -583,8 +593,8 @@ needs_LeftStaysOut: check {
   exactly 1 Synch, 0 Get, 12..12 steps expect 1
 
 /* S4. The new store alone is read for a grant, before the key has moved. */
-needs_FirstGrantSynchs: check {
-  all p: Put, r: Ref | (without[FirstGrantSynchs] and init and
+needs_GrantsReadThrough: check {
+  all p: Put, r: Ref | (without[GrantsReadThrough] and init and
     (entry[p.ref]; send[p]; store[p]; ack[p]; seal; stop; release; entry[r]; always nothing))
       implies always grantHasAll
 } for 2 but exactly 3 Old, exactly 3 New, exactly 2 Ref, exactly 2 Write, exactly 1 Put,

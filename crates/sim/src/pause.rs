@@ -18,8 +18,10 @@ use fermata_protocol::client::{Call, Options};
 use fermata_protocol::request::Mode;
 
 /// The kinds of operations, as they are called in a row.
-pub const OPERATIONS: [&str; 7] = [
+pub const OPERATIONS: [&str; 9] = [
     "section",
+    "enter",
+    "leave",
     "put",
     "get",
     "write",
@@ -95,9 +97,20 @@ fn measure(profile: &'static Profile, change: &Change, moments: u64) -> Vec<Row>
 
 struct Bench {
     world: World,
-    /// Of each kind: its client, its key, its section, and what it waits for.
-    loops: Vec<(ClientId, KeyId, Option<SectionIx>, OpId)>,
+    loops: Vec<Loop>,
     names: u64,
+}
+
+/// One client's operations.
+struct Loop {
+    client: ClientId,
+    key: KeyId,
+    /// The section that it is in.
+    section: Option<SectionIx>,
+    /// Which of [`OPERATIONS`] it does: always the same, or in turn to enter and to leave.
+    kind: usize,
+    /// What it waits for.
+    op: OpId,
 }
 
 impl Bench {
@@ -118,6 +131,9 @@ impl Bench {
             names: 0,
         };
         for (kind, operation) in OPERATIONS.iter().enumerate() {
+            if *operation == "leave" {
+                continue;
+            }
             let options = Options {
                 cached_gets: false,
                 ..Options::default()
@@ -135,9 +151,14 @@ impl Bench {
             };
             bench.done(client, call);
             let held = ["put", "get"].contains(operation);
-            let section = held.then(|| bench.enter(client, &key)).flatten();
-            let op = OpId(0);
-            bench.loops.push((client, key, section, op));
+            let section = held.then(|| bench.entered(client, &key)).flatten();
+            bench.loops.push(Loop {
+                client,
+                key,
+                section,
+                kind,
+                op: OpId(0),
+            });
         }
         bench
     }
@@ -155,51 +176,72 @@ impl Bench {
         op
     }
 
-    fn enter(&mut self, client: ClientId, key: &KeyId) -> Option<SectionIx> {
-        let keys = vec![key.clone()];
-        let enter = Call::Enter {
-            keys,
-            mode: Mode::Exclusive,
-            wait: ACROSS,
-            lease: None,
-        };
-        let op = self.done(client, enter);
+    fn entered(&mut self, client: ClientId, key: &KeyId) -> Option<SectionIx> {
+        let op = self.done(client, enter(key.clone()));
         self.world.history.ops[op.0].section
     }
 
-    /// The next operation of a kind.
-    fn begin(&mut self, kind: usize) {
-        let (client, key, section, _) = self.loops[kind].clone();
+    /// The next operation of a loop.
+    fn begin(&mut self, at: usize) {
         let value = self.value();
+        let Loop {
+            client,
+            key,
+            section,
+            kind,
+            ..
+        } = &self.loops[at];
+        let (client, key) = (*client, key.clone());
         let name = section.and_then(|s| self.world.clients[client.0 as usize].name_of(s));
-        let call = match (OPERATIONS[kind], name) {
+        let call = match (OPERATIONS[*kind], name) {
             ("put", Some(section)) => Call::CriticalPut {
                 section,
                 key,
                 value,
             },
             ("get", Some(section)) => Call::CriticalGet { section, key },
+            ("leave", Some(section)) => Call::Leave {
+                section,
+                wait: true,
+            },
+            ("enter", _) => enter(key),
             ("section" | "write", _) => Call::Write { key, value },
             ("read", _) => Call::Read { key },
             ("eventual put", _) => Call::Put { key, value },
             _ => Call::Get { key },
         };
-        self.loops[kind].3 = self.world.call(client, call);
+        self.loops[at].op = self.world.call(client, call);
     }
 
-    /// All kinds go on until then: the longest of each, microseconds, and how many did not succeed.
+    /// An operation of a loop has ended: which one is next.
+    fn turn(&mut self, at: usize) {
+        let Loop { kind, op, .. } = self.loops[at];
+        match OPERATIONS[kind] {
+            "enter" => {
+                self.loops[at].section = self.world.history.ops[op.0].section;
+                self.loops[at].kind = kind + 1;
+            }
+            "leave" => self.loops[at].kind = kind - 1,
+            _ => {}
+        }
+    }
+
+    /// All go on until then: the longest of each kind, microseconds, and how many did not succeed.
     fn go_on(&mut self, until: u64) -> Vec<(u64, usize)> {
         let mut longest = vec![(0, 0); OPERATIONS.len()];
         while self.world.now < until {
             for client in &mut self.world.clients {
                 client.ended.clear();
             }
-            for (kind, (most, failed)) in longest.iter_mut().enumerate() {
-                let op = &self.world.history.ops[self.loops[kind].3.0];
+            for at in 0..self.loops.len() {
+                let Loop { kind, op, .. } = self.loops[at];
+                let op = &self.world.history.ops[op.0];
                 if let Some(returned) = op.returned {
+                    let (most, failed) = &mut longest[kind];
                     *most = (returned - op.invoked).max(*most);
                     *failed += usize::from(!op.succeeded());
-                    self.begin(kind);
+                    self.turn(at);
+                    self.begin(at);
                 }
             }
             let ended = |w: &World| w.clients.iter().any(|c| !c.ended.is_empty());
@@ -214,8 +256,8 @@ impl Bench {
         (change, _, names): &Change,
         later: u64,
     ) -> Vec<Row> {
-        for kind in 0..OPERATIONS.len() {
-            self.begin(kind);
+        for at in 0..self.loops.len() {
+            self.begin(at);
         }
         let before = self.go_on(self.world.now + BEFORE + later);
         if !names.is_empty() {
@@ -234,6 +276,15 @@ impl Bench {
             failed: before[kind].1 + across[kind].1,
         };
         OPERATIONS.iter().enumerate().map(row).collect()
+    }
+}
+
+fn enter(key: KeyId) -> Call {
+    Call::Enter {
+        keys: vec![key],
+        mode: Mode::Exclusive,
+        wait: ACROSS,
+        lease: None,
     }
 }
 
@@ -259,22 +310,23 @@ fn key_of(keyspace: KeyspaceId, kind: usize) -> KeyId {
 mod tests {
     use super::*;
 
-    /// In round trips of virtual time: the end of a log, and of a key that has not moved the rounds
-    /// of its first use, for each of a section's steps.
+    /// In round trips of virtual time: the end of a log and the beginning of the next, a synch of
+    /// what the next primary has inherited, and of a key that has not moved the rounds of its first
+    /// use.
     #[test]
     fn no_operation_fails_and_none_takes_much_longer() {
         let profile = Profile::named("lUs").expect("a profile of the table");
         for (change, value, section) in [
             (&CHANGES[0], 0.0, 0.0),
-            (&CHANGES[1], 2.0, 4.7),
-            (&CHANGES[2], 2.0, 4.7),
-            (&CHANGES[3], 2.0, 4.7),
-            (&CHANGES[6], 4.5, 4.7),
+            (&CHANGES[1], 2.0, 3.3),
+            (&CHANGES[2], 2.0, 3.3),
+            (&CHANGES[3], 2.0, 3.3),
+            (&CHANGES[6], 4.5, 3.3),
         ] {
             for row in measure(profile, change, 2) {
                 assert_eq!(row.failed, 0, "{row:?}");
                 let trips = match row.operation {
-                    "section" => section,
+                    "section" | "enter" => section,
                     _ => value,
                 };
                 let most = row.before + trips * row.rtt + 1.0;

@@ -186,6 +186,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DebtOfTheLost, "ring-lost-disk"),
     (Bug::GoneIsHeard, "ring-dismissed"),
     (Bug::WalkBelowQuorum, "ring-few-lists"),
+    (Bug::GrantedFromHereAlone, "ring-all-seats-new"),
     (Bug::DeletedUnharvested, "ring-eventual-at-one"),
     (Bug::BuriedBesideSource, "ring-delete"),
     (Bug::MoverCallsReused, "ring-late-gift"),
@@ -227,6 +228,7 @@ const SUITES: &[(&str, &[Bug])] = &[
             Bug::OneRoundBesideSource,
             Bug::CrossesBlindly,
             Bug::UndecodableStays,
+            Bug::HeldBackIsGranted,
         ],
     ),
     // Of what a member does while nobody asks, of which no client hears.
@@ -248,7 +250,10 @@ const SUITES: &[(&str, &[Bug])] = &[
         &[Bug::OwnVoteNotRepeated, Bug::LateBeatBinds],
     ),
     // Between two steps of a primary.
-    ("lock_primary::synchs", &[Bug::TableStatedOnce]),
+    (
+        "lock_primary::synchs",
+        &[Bug::TableStatedOnce, Bug::FrontSynchedAgain],
+    ),
     // Of a client's session, which shows at once what it does wrong.
     ("client_scenarios::planted", &[Bug::LateGrantRevives]),
 ];

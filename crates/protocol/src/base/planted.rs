@@ -282,6 +282,8 @@ planted_bugs! {
     QueueOutlivesLeadership,
     /// G28: a reader behind a synch that is complete, and not noted yet, begins another.
     SynchBesideItsDone,
+    /// G28: the front of a batch begins a synch of its own beside the note of one in its name.
+    FrontSynchedAgain,
     /// G29: a ref that another primary may have in a synch leaves clean, though it wrote nothing.
     InheritedLeavesClean,
     /// G30: settling a key for readers that failed is not tried again by itself.
@@ -368,6 +370,10 @@ planted_bugs! {
     FloorRisesAtOnce,
     /// V1: of several open sources the last one alone is asked.
     OneSourceOnly,
+    /// S4: the read of a grant asks the present store alone.
+    GrantedFromHereAlone,
+    /// S4: what a synch keeps from moving is granted from a read.
+    HeldBackIsGranted,
     /// V1: a quorum of a source is one too small.
     SourceQuorumTooSmall,
     /// V1: a store that was deleted answers as one that was never written.

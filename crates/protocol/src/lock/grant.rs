@@ -467,14 +467,17 @@ impl Grants {
             return;
         };
         let synch = synch || grant.synchs || self.unsettled.contains_key(key);
-        let done = self.is_done(key, queue.flag);
+        // A synch in its name is complete, and only its note is under way (G28).
+        let settled = self.settled.get(key);
+        let noted = settled == Some(&queue.flag) && !cx.env.planted.has(Bug::FrontSynchedAgain);
+        let (settled, done) = (settled.is_some(), noted || self.is_done(key, queue.flag));
         let flagged = queue.flag.is_some() && !grant.reads && !done;
         if flagged && !synch && queue.put.is_some() && !self.words.contains_key(key) {
             // The put may be at its quorum in a moment; a fence before that is its end.
             let until = cx.env.now.monotonic + PUTS_WAIT * cx.env.timing.retry;
             return self.set(lock_ref, key, Task::Paused { until, synch: true });
         }
-        if flagged || (synch && !self.settled.contains_key(key)) {
+        if flagged || (synch && !settled) {
             return self.synch(lock_ref, key, queue.flag, queues, cx);
         }
         match read {
@@ -813,10 +816,8 @@ impl Grants {
             OpEnd::Entry { value, tag, .. } => {
                 self.ready_with(lock_ref, key, (value, tag), cx.env.planted);
             }
-            // The value may be in an earlier store alone: its synch moves it (S4).
-            OpEnd::Unmoved if queues.is_front(key, lock_ref) => {
-                self.synch(lock_ref, key, None, queues, cx);
-            }
+            // Its own synch moves it (S4).
+            OpEnd::Unmoved if front => self.synch(lock_ref, key, None, queues, cx),
             OpEnd::Unmoved => self.pause(lock_ref, key, true, cx),
             _ => {
                 self.pause(lock_ref, key, false, cx);

@@ -411,14 +411,13 @@ impl Node {
                 refs,
                 again,
             } => {
-                let result = match self.here.why_not_leased(segment, step) {
-                    Some(why) => Err(why),
-                    None => Ok(self
-                        .with_primary(segment, step, |primary, state, cx| {
-                            primary.on_renew(from, session, (&refs, &again), state.queues(), cx)
-                        })
-                        .unwrap_or_default()),
-                };
+                let why = self.here.why_not_leased(segment, step);
+                // Without a lease it answers for nothing, and prepares what will be granted with
+                // it.
+                let states = self.with_primary(segment, step, |primary, state, cx| {
+                    primary.on_renew(from, session, (&refs, &again), state.queues(), cx)
+                });
+                let result = why.map_or(Ok(states.unwrap_or_default()), Err);
                 step.fx
                     .promise(from, lock::Message::Renewed { call, result });
             }

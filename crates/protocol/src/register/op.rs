@@ -222,7 +222,8 @@ pub enum OpEnd {
         /// `Synch` before the grant, or is hidden (F6).
         eventual: Option<(EventualTag, Option<Bytes>)>,
     },
-    /// `Entry`: the key may not have moved here from an earlier epoch. Only a `Synch` grants it.
+    /// `Entry`: a synch that may never end has fenced this store above the value, so that it cannot
+    /// move here from an earlier epoch. Only a `Synch` grants it.
     Unmoved,
     /// `Put`, `Write`, `Cross`: at q replicas, durably.
     Stored {

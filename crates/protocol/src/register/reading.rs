@@ -145,6 +145,13 @@ impl<'a> Cells<'a> {
         swept && !planted.has(Bug::PassedIsCarried)
     }
 
+    /// Whether a member of the present store has promised to take nothing as low, so that the value
+    /// may never come here: somebody has begun a synch.
+    pub(super) fn is_held_back(&self, present: &Heard<'_>, planted: Planted) -> bool {
+        let held_back = present.answers.iter().any(|a| promised(a) > self.tag);
+        held_back && !planted.has(Bug::HeldBackIsGranted)
+    }
+
     /// What a read does with it.
     pub(super) fn shown(&self) -> Shown {
         Shown {

@@ -213,6 +213,40 @@ fn a_second_synch_loses_its_flag_while_it_is_under_way() {
     assert!(!second_reader_reads(planted));
 }
 
+/// G28: a reader has had its key settled in the name of the front, whose `SynchDone` is in flight,
+/// when the front asks again. Whether what is begun for that one is a read, which grants it.
+fn front_reads(planted: Planted) -> bool {
+    let (mut bench, refs) = Bench::planted(1, planted);
+    released(&mut bench, refs[0]);
+    let front = bench.reader();
+    bench.succeed();
+    let synch = bench.begins_one(|bench| {
+        bench.reader();
+    });
+    let tag = Tag::synch(front, 0, Epoch::FIRST, Ballot::default(), 1);
+    bench.begins_one(|bench| bench.read_ends(synch, synched(tag)));
+    assert_eq!(bench.primary.take_proposals().len(), 1, "the flag is to go");
+    let held = [(front, 0)];
+    let next = bench.begins_one(|bench| {
+        bench.step(|it, state, cx| {
+            it.on_renew(NODE, SessionId(9), (&held, &[front]), state.queues(), cx)
+        });
+    });
+    bench.read_ends(next, entry(None, tag));
+    bench.granted().is_some()
+}
+
+#[test]
+fn a_front_that_was_settled_begins_no_synch_beside_the_note_of_it() {
+    assert!(front_reads(Planted::NONE));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_second_synch_of_the_front_loses_its_flag_too() {
+    assert!(!front_reads(Planted::only(Bug::FrontSynchedAgain)));
+}
+
 /// G29: what a primary proposes for the leave of a ref that wrote nothing, or wrote this.
 fn leaves(bench: &mut Bench, lock_ref: LockRef, written: Option<Tag>) -> usize {
     let leave = bench.command(LockCommand::Leave {

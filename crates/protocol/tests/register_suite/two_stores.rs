@@ -2,9 +2,10 @@
 
 use crate::atomicity::terms;
 use crate::moving::value_of;
-use crate::world::{BOUND, Clock, World, fenced, register_key, view_of};
+use crate::rules::{enqueue, put, put_op, remove, synch};
+use crate::world::{BOUND, Clock, World, fenced, register_key, section_key, view_of};
 use fermata_protocol::base::{Epoch, EventualTag, Planted, Seat, StoragePolicy, Tag};
-use fermata_protocol::register::{Answer, Ask, Op, OpEnd, OpId, Place, StoreAsk, policy};
+use fermata_protocol::register::{Answer, Ask, Holder, Op, OpEnd, OpId, Place, StoreAsk, policy};
 
 /// Nodes 0 to 2 are the first epoch, 3 to 5 the second, to which the first is a source; of the
 /// first `value` is at a quorum under a tag of its own, which is a time that has not come.
@@ -367,6 +368,46 @@ fn a_write_that_meets_a_mark_is_above_what_has_moved() {
     assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag > moved));
 }
 
+/// The last value of a section that is over is in the first epoch, and a synch for the next holder
+/// has died that had fenced so many members of the second. What the read of a grant ends with.
+fn read_of_a_grant(fenced_at: usize, planted: Planted) -> OpEnd {
+    let mut two = Two {
+        world: World::new(6, 3, 1, planted),
+        tag: put(1, 1),
+    };
+    let (key, first) = (section_key(), 0..3);
+    two.world.views = vec![view_of(Epoch::FIRST, first.clone()), view_of(SECOND, 3..6)];
+    two.world.created = vec![first.collect(), (3..6).collect()];
+    enqueue(&mut two.world, 2);
+    let place = two.world.place_in(Epoch::FIRST, 0);
+    let written = two.world.start_at(0, put_op(two.tag, "last"), &place);
+    let written = two.end(0, written);
+    assert_eq!(written, OpEnd::Stored { tag: two.tag });
+    remove(&mut two.world, 1);
+    two.seal();
+    for i in (3..6).take(fenced_at) {
+        two.world.ask_in(SECOND, i, &key, fenced(synch(2, 1)));
+    }
+    let holder = Some(Holder::of(put(2, 1)));
+    let id = two.start(1, Op::Entry { key, holder });
+    two.end(1, id)
+}
+
+#[test]
+fn a_grant_reads_through_what_has_not_moved() {
+    let entry = OpEnd::Entry {
+        value: Some("last".into()),
+        tag: put(1, 1),
+        eventual: None,
+    };
+    assert_eq!(read_of_a_grant(0, Planted::NONE), entry);
+}
+
+#[test]
+fn what_a_dead_synch_keeps_from_moving_is_synched_before_it_is_granted() {
+    assert_eq!(read_of_a_grant(3, Planted::NONE), OpEnd::Unmoved);
+}
+
 #[cfg(feature = "planted-bugs")]
 /// Five members and five that follow them: a value at all of the former, and then a dead write at
 /// each, as many as leave no two parts of anything. What a walk ends with that hears all but the
@@ -526,6 +567,12 @@ mod planted {
     fn a_write_of_one_round_beside_a_source_is_caught() {
         let bug = Planted::only(Bug::OneRoundBesideSource);
         assert!(!write_beside_a_source(bug));
+    }
+
+    #[test]
+    fn a_grant_of_what_never_moves_is_caught() {
+        let end = read_of_a_grant(3, Planted::only(Bug::HeldBackIsGranted));
+        assert_ne!(end, OpEnd::Unmoved);
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Running {
             }
             _ => Phase::Collect,
         };
-        let sources = Source::of(&place, env);
+        let sources = Source::of(&op, &place, env);
         // I5: a replica with a damaged record relies on this bound.
         let bound = env.now.monotonic.saturating_add(env.timing.request);
         let mut running = Running {
@@ -627,10 +627,6 @@ impl Running {
 
     /// What the answers lead to without their values, if they do.
     fn by_tags(&mut self, env: &Env<'_>) -> Option<Next> {
-        let enters = matches!(self.op, Op::Entry { .. });
-        if enters && !self.sources.is_empty() && self.mark().is_none() {
-            return Some(Next::Done(OpEnd::Unmoved));
-        }
         let tag = self.tag_to_write(env)?;
         let blind = env.planted.has(Bug::CrossesBlindly);
         Some(match self.is_fenced_out(tag) && !blind {
@@ -672,6 +668,11 @@ impl Running {
             None => Into::Write,
         };
         match (&self.op, &self.phase) {
+            (Op::Entry { .. }, _)
+                if !sources.is_empty() && cells.is_held_back(&present, env.planted) =>
+            {
+                Next::Done(OpEnd::Unmoved)
+            }
             (Op::Entry { .. }, _) => {
                 let entry = OpEnd::Entry {
                     value,

@@ -23,7 +23,10 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn of(place: &Place, env: &Env<'_>) -> Vec<Source> {
+    pub(super) fn of(op: &Op, place: &Place, env: &Env<'_>) -> Vec<Source> {
+        if matches!(op, Op::Entry { .. }) && env.planted.has(Bug::GrantedFromHereAlone) {
+            return Vec::new();
+        }
         let new = |of: &op::Source| Source {
             of: of.clone(),
             members: members(of.view.len(), env.now.monotonic),
@@ -62,12 +65,10 @@ fn members(count: usize, due: Micros) -> Vec<Member> {
 impl Running {
     /// Whether the present phase asks the sources, too.
     pub(super) fn asks_sources(&self) -> bool {
-        let reads = matches!(
+        matches!(
             self.phase,
             Phase::Collect | Phase::Tags | Phase::Fenced { .. }
-        );
-        // A grant from what is here is one of a key that has moved.
-        reads && !matches!(self.op, Op::Entry { .. })
+        )
     }
 
     /// Whether the present phase wants values, and not tags alone.
