@@ -6,6 +6,7 @@
 //! completed: fewer than k of the answers show them, or they would have been found.
 
 use super::message::{Answer, Content};
+use super::op::OpEnd;
 use super::policy;
 use crate::base::{Bug, EventualTag, Kept, KeyId, LockRef, Planted, Shape, Tag};
 use alloc::collections::BTreeMap;
@@ -150,6 +151,18 @@ impl<'a> Cells<'a> {
     pub(super) fn is_held_back(&self, present: &Heard<'_>, planted: Planted) -> bool {
         let held_back = present.answers.iter().any(|a| promised(a) > self.tag);
         held_back && !planted.has(Bug::HeldBackIsGranted)
+    }
+
+    /// What the read of a grant ends with, where the value can move here, or cannot.
+    pub(super) fn entry(&self, key: &KeyId, moves: bool) -> OpEnd {
+        match moves {
+            true => OpEnd::Entry {
+                value: self.value.clone(),
+                tag: self.tag,
+                eventual: self.newer_eventual(key),
+            },
+            false => OpEnd::Unmoved,
+        }
     }
 
     /// What a read does with it.

@@ -668,17 +668,9 @@ impl Running {
             None => Into::Write,
         };
         match (&self.op, &self.phase) {
-            (Op::Entry { .. }, _)
-                if !sources.is_empty() && cells.is_held_back(&present, env.planted) =>
-            {
-                Next::Done(OpEnd::Unmoved)
-            }
             (Op::Entry { .. }, _) => {
-                let entry = OpEnd::Entry {
-                    value,
-                    tag: cells.tag,
-                    eventual: cells.newer_eventual(self.key()),
-                };
+                let moves = sources.is_empty() || !cells.is_held_back(&present, env.planted);
+                let entry = cells.entry(self.key(), moves);
                 self.settles = (cells.agree && cells.crowded).then_some(cells.tag);
                 Next::Done(entry)
             }
