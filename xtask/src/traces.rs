@@ -98,7 +98,7 @@ const PLANTED: [(&str, &str, &str); 35] = [
     ("tombstone-buried-early", "f8f-absent-member", "entryEnd"),
     ("repair-without-floor", "f8f-late-repair", "entryEnd"),
     ("stop-without-seal", "ring-stale-coordinator", "getEnd"),
-    ("buried-beside-source", "ring-delete", "attemptRead"),
+    ("buried-beside-source", "ring-delete", "entryEnd"),
     ("synch-below-source", "ring-low-synch", "attemptRead"),
 ];
 

@@ -321,7 +321,7 @@ mod tests {
             (&CHANGES[1], 2.0, 3.3),
             (&CHANGES[2], 2.0, 3.3),
             (&CHANGES[3], 2.0, 3.3),
-            (&CHANGES[6], 4.5, 3.3),
+            (&CHANGES[6], 2.0, 3.3),
         ] {
             for row in measure(profile, change, 2) {
                 assert_eq!(row.failed, 0, "{row:?}");

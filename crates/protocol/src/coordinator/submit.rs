@@ -105,6 +105,8 @@ struct Ask {
     silent: Option<NodeName>,
     /// Whom to ask after the pause.
     next: Option<NodeName>,
+    /// Whoever is being asked may have come to lead since: a refusal may be from before.
+    news: bool,
     turn: usize,
     hops: u8,
     /// Pauses since nobody led: the first [`SHORT_PAUSES`] are an eighth of the others.
@@ -154,6 +156,7 @@ impl Submitter {
             awaits: None,
             silent: None,
             next: None,
+            news: false,
             turn: 0,
             hops: 0,
             pauses: 0,
@@ -298,6 +301,9 @@ impl Submitter {
                     self.transmit(id, ask, Some(hint), cx);
                 }
             }
+            Rejection::NotPrimary(_) | Rejection::Elsewhere(_) if ask.news => {
+                self.transmit(id, ask, Some(from), cx);
+            }
             Rejection::NotPrimary(_) | Rejection::Elsewhere(_) => {
                 self.hints.remove(&ask.target);
                 // A primary that ends its log to go on with the next is away for a round trip.
@@ -358,6 +364,7 @@ impl Submitter {
         let to = to.or_else(|| turn(ask, cx.topology));
         let Some(to) = to else { return };
         ask.awaits = Some(to);
+        ask.news = false;
         let segment = match ask.target {
             Target::Segment(segment) => segment,
             Target::Catalogue => {
@@ -402,8 +409,8 @@ impl Submitter {
         None
     }
 
-    /// Asks at once, about these segments, whom this node now takes for the primary, unless just
-    /// that node is being asked.
+    /// Asks at once, about these segments, whom this node now takes for the primary. If just that
+    /// node is being asked, it is asked again where it refuses.
     pub(super) fn on_news(&mut self, segments: &BTreeSet<SegmentId>, cx: &mut Cx<'_>) {
         let concerns = |ask: &Ask| match ask.target {
             Target::Segment(segment) => segments.contains(&segment),
@@ -424,6 +431,8 @@ impl Submitter {
                 ask.hops = 0;
                 self.hints.remove(&ask.target);
                 self.transmit(id, &mut ask, primary, cx);
+            } else if primary.is_some() {
+                ask.news = true;
             }
             self.open.insert(id, ask);
         }

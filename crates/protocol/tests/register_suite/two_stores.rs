@@ -2,7 +2,7 @@
 
 use crate::atomicity::terms;
 use crate::moving::value_of;
-use crate::rules::{enqueue, put, put_op, remove, synch};
+use crate::rules::{enqueue, put, put_op, remove, synch, value};
 use crate::world::{BOUND, Clock, World, fenced, register_key, section_key, view_of};
 use fermata_protocol::base::{Epoch, EventualTag, Planted, Seat, StoragePolicy, Tag};
 use fermata_protocol::register::{Answer, Ask, Holder, Op, OpEnd, OpId, Place, StoreAsk, policy};
@@ -368,16 +368,14 @@ fn a_write_that_meets_a_mark_is_above_what_has_moved() {
     assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag > moved));
 }
 
-/// The last value of a section that is over is in the first epoch, and a synch for the next holder
-/// has died that had fenced so many members of the second. What the read of a grant ends with.
-fn read_of_a_grant(fenced_at: usize, planted: Planted) -> OpEnd {
+/// The last value of a section that is over is in the first epoch, and another ref holds.
+fn two_of_sections(planted: Planted) -> Two {
     let mut two = Two {
         world: World::new(6, 3, 1, planted),
         tag: put(1, 1),
     };
-    let (key, first) = (section_key(), 0..3);
-    two.world.views = vec![view_of(Epoch::FIRST, first.clone()), view_of(SECOND, 3..6)];
-    two.world.created = vec![first.collect(), (3..6).collect()];
+    two.world.views = vec![view_of(Epoch::FIRST, 0..3), view_of(SECOND, 3..6)];
+    two.world.created = vec![(0..3).collect(), (3..6).collect()];
     enqueue(&mut two.world, 2);
     let place = two.world.place_in(Epoch::FIRST, 0);
     let written = two.world.start_at(0, put_op(two.tag, "last"), &place);
@@ -385,6 +383,13 @@ fn read_of_a_grant(fenced_at: usize, planted: Planted) -> OpEnd {
     assert_eq!(written, OpEnd::Stored { tag: two.tag });
     remove(&mut two.world, 1);
     two.seal();
+    two
+}
+
+/// A synch for the holder has died that had fenced so many members of the second epoch. What the
+/// read of a grant ends with.
+fn read_of_a_grant(fenced_at: usize, planted: Planted) -> OpEnd {
+    let (mut two, key) = (two_of_sections(planted), section_key());
     for i in (3..6).take(fenced_at) {
         two.world.ask_in(SECOND, i, &key, fenced(synch(2, 1)));
     }
@@ -401,6 +406,16 @@ fn a_grant_reads_through_what_has_not_moved() {
         eventual: None,
     };
     assert_eq!(read_of_a_grant(0, Planted::NONE), entry);
+}
+
+/// Nobody of the second epoch was there before: the first one that says so has said it for all.
+#[test]
+fn who_was_in_no_source_is_not_asked_of_what_has_not_moved() {
+    let mut two = two_of_sections(Planted::NONE);
+    let get = two.start(1, Op::EventualGet { key: section_key() });
+    two.world.reach(1, &[3]);
+    two.world.reach(1, &[0, 1, 3, 4]);
+    assert_eq!(two.world.outcome(get, 1), Some(value("last")));
 }
 
 #[test]

@@ -560,7 +560,12 @@ fn is_entry(message: &Message, so: fn(&Entry) -> bool) -> bool {
 }
 
 fn decides(entry: &Entry) -> bool {
-    let next = |c: &Command| matches!(c.body, Body::Group(GroupCommand::Next { .. }));
+    let next = |c: &Command| {
+        matches!(
+            c.body,
+            Body::Group(GroupCommand::Next { .. } | GroupCommand::Split { .. })
+        )
+    };
     matches!(entry, Entry::Commands { commands, .. } if commands.iter().any(next))
 }
 
@@ -627,24 +632,41 @@ pub(super) fn next_each_crash(stage: &mut Stage) {
     let changes: [(&[NodeName], &[NodeName]); 2] =
         [(&[A, B, D], &[A, B, C, D]), (&[D, E, F], &[A, D])];
     for (names, victims) in changes {
-        for victim in victims {
-            for moment in MOMENTS {
-                stage.again(|_| {});
-                crash_at(stage, names, *victim, moment);
-                if !stage.is_well() {
-                    let (name, what) = (victim.0, moment.0);
-                    stage.expect(
-                        false,
-                        &format!("members {names:?}: node {name} dies as {what}"),
-                    );
-                    return;
-                }
+        let what = format!("members {names:?}");
+        let change = |stage: &mut Stage| {
+            propose(stage, names);
+        };
+        each_crash(stage, (victims, &what), |_| {}, change);
+    }
+}
+
+/// Each of these nodes loses power at each step of a change, all else being `before`.
+pub(super) fn each_crash(
+    stage: &mut Stage,
+    (victims, what): (&[NodeName], &str),
+    before: impl Fn(&mut Stage),
+    change: impl Fn(&mut Stage),
+) {
+    for victim in victims {
+        for moment in MOMENTS {
+            stage.again(|_| {});
+            before(stage);
+            crash_at(stage, &change, *victim, moment);
+            if !stage.is_well() {
+                let (name, step) = (victim.0, moment.0);
+                stage.expect(false, &format!("{what}: node {name} dies as {step}"));
+                return;
             }
         }
     }
 }
 
-fn crash_at(stage: &mut Stage, names: &[NodeName], victim: NodeName, (_, is_moment): Moment) {
+fn crash_at(
+    stage: &mut Stage,
+    change: impl Fn(&mut Stage),
+    victim: NodeName,
+    (_, is_moment): Moment,
+) {
     let (near, holder, h2) = (
         stage.client(&[3, 6]),
         stage.client(&[4, 5]),
@@ -662,7 +684,7 @@ fn crash_at(stage: &mut Stage, names: &[NodeName], victim: NodeName, (_, is_mome
         .world
         .network
         .copy(move |parcel| matches!(parcel, Parcel::Peer { message, .. } if is_moment(message)));
-    propose(stage, names);
+    change(stage);
     let met = stage.until(move |w| w.network.held(seen) > 0);
     stage.expect(met, "each step of a change is taken");
     stage.discard(seen);

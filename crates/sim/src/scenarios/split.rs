@@ -1,7 +1,9 @@
 //! R11: a group goes on as two.
 
 use super::Scenario;
-use super::ring::{D, E, F, FIRST, is_found_at_rest, lists_to, loses_disk, next, put_beside};
+use super::ring::{
+    D, E, F, FIRST, each_crash, is_found_at_rest, lists_to, loses_disk, next, put_beside,
+};
 use super::stage::{A, B, C, Stage, spread_to};
 use crate::checkers::places::Places;
 use crate::nemesis;
@@ -20,6 +22,11 @@ pub(super) const LIST: &[Scenario] = &[
         name: "ring-split-child-at-one",
         about: "the only member with the child's log loses its disk before it gives it to others",
         play: child_at_one,
+    },
+    Scenario {
+        name: "ring-split-each-crash",
+        about: "a node loses power at each step of a split, in each role",
+        play: split_each_crash,
     },
     Scenario {
         name: "ring-split-asleep",
@@ -123,6 +130,17 @@ fn child_at_one(stage: &mut Stage) {
     has_split(stage, child);
     stage.section(h2, "v2");
     stage.section(h1, "v3");
+}
+
+/// A node loses power at each step: who leads, a member that stays, and two of the child's, of
+/// which one begins it.
+fn split_each_crash(stage: &mut Stage) {
+    let victims = [A, B, D, E];
+    let grown = |stage: &mut Stage| next(stage, &ALL);
+    let change = |stage: &mut Stage| {
+        split(stage);
+    };
+    each_crash(stage, (&victims, "a split"), grown, change);
 }
 
 /// A coordinator without a seat sleeps; the group splits, and goes on with other members.

@@ -271,8 +271,11 @@ impl Running {
             if self.members[at].asks > 0 && self.members[at].due <= now && !self.is_patient(at, env)
             {
                 // Silent, or it has refused: the next one. The last ask may still arrive there.
-                self.phase = Phase::One { turn: turn + 1 };
-                let next = self.seat_of_turn(turn + 1);
+                let mut turns = turn + 1..turn + self.order.len();
+                let open = |t: &usize| self.members[self.seat_of_turn(*t)].refusal.is_none();
+                let turn = turns.find(open).unwrap_or(turn + 1);
+                self.phase = Phase::One { turn };
+                let next = self.seat_of_turn(turn);
                 self.members[next].due = now;
                 seats.push(Seat(next as u8));
             } else if self.members[at].asks == 0 && self.members[at].due <= now {
@@ -535,6 +538,9 @@ impl Running {
                 Next::Done(OpEnd::Inspection(inspection))
             }
             Answer::Void | Answer::Elsewhere | Answer::DiskFull | Answer::Unmoved => {
+                if answer == Answer::Unmoved {
+                    self.pass_over_strangers();
+                }
                 self.members[usize::from(seat.0)].refusal = Some(answer);
                 let refused = self.members.iter().filter(|m| m.refusal.is_some()).count();
                 let unmoved = |m: &Member| m.refusal == Some(Answer::Unmoved);

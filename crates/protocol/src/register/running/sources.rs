@@ -134,6 +134,18 @@ impl Running {
         }
     }
 
+    /// A key has not moved: who was no member of a source can tell nothing of it either, and nobody
+    /// waits for that.
+    pub(super) fn pass_over_strangers(&mut self) {
+        for (member, node) in self.members.iter_mut().zip(self.place.view.nodes()) {
+            let mut sources = self.sources.iter();
+            let stranger = sources.any(|source| source.of.view.seat_of(node).is_none());
+            if stranger && member.refusal.is_none() {
+                member.refusal = Some(Answer::Unmoved);
+            }
+        }
+    }
+
     /// A new phase: what is missing of the sources' answers is asked for at `due`, and everything
     /// again if values are wanted for the first time.
     pub(super) fn renew_sources(&mut self, due: Micros) {
