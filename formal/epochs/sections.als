@@ -230,7 +230,7 @@ pred decide[g: Get] {
   keepMembers and keepLog and keepAnswers and keepClients
 }
 
-/* What it has found is carried over, with the fence of the source; or stored, if it is the
+/* What it has found may be carried over, with the fence of the source; it is stored, if it is the
  * holder's. */
 pred carries[g: Get] { g not in Stale and no g.marks }
 pred own[g: Get] { some g.of and g.found.ref = g.of }
@@ -253,7 +253,7 @@ pred writeBack[g: Get] {
 
 pred return_[g: Get] {
   some g.found and some g.of and g not in returned
-  quorum[g.acks, home[g]] or not carries[g] and not own[g]
+  quorum[g.acks, home[g]] or not own[g]
   returned' = returned + g
   granted' = granted and sent' = sent and acked' = acked
   keepMembers and keepLog and keepOps

@@ -181,6 +181,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::BoundByTheShorter, "lease-shrinks"),
     (Bug::GivenUpForgotten, "lease-of-the-given-up"),
     (Bug::FormerMetaTold, "lease-told-in-vain"),
+    (Bug::FormerMemberSilent, "ring-meta-asked"),
     (Bug::NamedTwice, "ring-newcomer"),
     (Bug::NameGivenAgain, "ring-lost-disk"),
     (Bug::DebtOfTheLost, "ring-lost-disk"),
@@ -229,6 +230,7 @@ const SUITES: &[(&str, &[Bug])] = &[
             Bug::CrossesBlindly,
             Bug::UndecodableStays,
             Bug::HeldBackIsGranted,
+            Bug::GetsCarryOthers,
         ],
     ),
     // Of what a member does while nobody asks, of which no client hears.

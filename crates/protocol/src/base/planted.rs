@@ -372,6 +372,8 @@ planted_bugs! {
     OneSourceOnly,
     /// S4: the read of a grant asks the present store alone.
     GrantedFromHereAlone,
+    /// S3: a holder's get carries what an earlier section has written, and waits for that.
+    GetsCarryOthers,
     /// S4: what a synch keeps from moving is granted from a read.
     HeldBackIsGranted,
     /// V1: a quorum of a source is one too small.
@@ -450,6 +452,8 @@ planted_bugs! {
     BoundByTheShorter,
     /// R9: who is told by a node that knows former members of the meta-group does not say who is.
     FormerMetaTold,
+    /// R5: a former member of a group that is asked something does not say where that is now.
+    FormerMemberSilent,
     /// R9: a node says that it knows of a change before that is durable.
     KnownBeforeFlush,
     /// R10: nodes write another format before every node reads it.

@@ -142,8 +142,10 @@ impl Here {
     /// Sends the catalogue to a node that asks for it, if this node leads the log that it comes
     /// from: it then has heard of every creation, change and deletion that was answered.
     pub(super) fn send_catalogue(&self, to: NodeName, call: u64, step: &mut Step<'_>) {
-        let room = self.groups.get(&GroupId::META);
-        if !room.is_some_and(|room| room.log.has_lease(step.now, &self.config.timing)) {
+        let Some(room) = self.groups.get(&GroupId::META) else {
+            return self.direct_to(to, GroupId::META, step);
+        };
+        if !room.log.has_lease(step.now, &self.config.timing) {
             return;
         }
         self.share_catalogue(to, 0, step.fx);

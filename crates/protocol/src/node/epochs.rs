@@ -103,6 +103,14 @@ impl Here {
         }
     }
 
+    /// A node has asked a group something here, where it has no seat.
+    pub(super) fn direct_to(&self, from: NodeName, group: GroupId, step: &mut Step<'_>) {
+        let silent = self.config.planted.has(Bug::FormerMemberSilent);
+        if let Some(location) = self.directory.location(group).filter(|_| !silent) {
+            self.tell_location(from, location, step);
+        }
+    }
+
     /// Where the log of a scope is now, whichever group has it.
     pub(super) fn location_at(&self, id: LogId) -> Option<&Location> {
         match id.scope {

@@ -629,6 +629,7 @@ impl Here {
         };
         let by = (from, call);
         let Some(room) = self.groups.get(&group) else {
+            self.direct_to(from, group, step);
             return refuse(by, Rejection::Elsewhere(None), step);
         };
         if let Some(outcome) = room.state.outcome(&command) {

@@ -368,7 +368,8 @@ fn a_write_that_meets_a_mark_is_above_what_has_moved() {
     assert!(matches!(written, Some(OpEnd::Stored { tag }) if tag > moved));
 }
 
-/// The last value of a section that is over is in the first epoch, and another ref holds.
+/// The last value of a section that is over is at two members of the first epoch, and another ref
+/// holds.
 fn two_of_sections(planted: Planted) -> Two {
     let mut two = Two {
         world: World::new(6, 3, 1, planted),
@@ -379,8 +380,10 @@ fn two_of_sections(planted: Planted) -> Two {
     enqueue(&mut two.world, 2);
     let place = two.world.place_in(Epoch::FIRST, 0);
     let written = two.world.start_at(0, put_op(two.tag, "last"), &place);
-    let written = two.end(0, written);
-    assert_eq!(written, OpEnd::Stored { tag: two.tag });
+    two.world.reach(0, &[0, 1]);
+    let stored = Some(OpEnd::Stored { tag: two.tag });
+    assert_eq!(two.world.outcome(written, 0), stored);
+    two.world.bag.clear();
     remove(&mut two.world, 1);
     two.seal();
     two
@@ -416,6 +419,35 @@ fn who_was_in_no_source_is_not_asked_of_what_has_not_moved() {
     two.world.reach(1, &[3]);
     two.world.reach(1, &[0, 1, 3, 4]);
     assert_eq!(two.world.outcome(get, 1), Some(value("last")));
+}
+
+/// The holder was granted by a read, and then a synch in its name has died that had fenced the
+/// second epoch. What its get ends with, which hears one member of the first with the value, and
+/// one without it.
+fn get_beside_a_dead_synch(planted: Planted) -> OpEnd {
+    let (mut two, key) = (two_of_sections(planted), section_key());
+    for i in 3..6 {
+        two.world.ask_in(SECOND, i, &key, fenced(synch(2, 1)));
+    }
+    let holder = Holder::of(put(2, 1));
+    let id = two.start(1, Op::Get { key, holder });
+    for _ in 0..100 {
+        two.world.reach(1, &[1, 2, 3, 4, 5]);
+        if let Some(end) = two.world.outcome(id, 1) {
+            return end;
+        }
+        two.world.advance(150_000);
+    }
+    panic!("an operation ends at its deadline");
+}
+
+#[test]
+fn a_holder_gets_what_a_dead_synch_keeps_from_moving() {
+    let found = OpEnd::Value {
+        value: Some("last".into()),
+        tag: put(1, 1),
+    };
+    assert_eq!(get_beside_a_dead_synch(Planted::NONE), found);
 }
 
 #[test]
@@ -582,6 +614,12 @@ mod planted {
     fn a_write_of_one_round_beside_a_source_is_caught() {
         let bug = Planted::only(Bug::OneRoundBesideSource);
         assert!(!write_beside_a_source(bug));
+    }
+
+    #[test]
+    fn a_get_that_waits_for_what_never_moves_is_caught() {
+        let end = get_beside_a_dead_synch(Planted::only(Bug::GetsCarryOthers));
+        assert!(matches!(end, OpEnd::Unavailable { .. }), "{end:?}");
     }
 
     #[test]

@@ -6,10 +6,10 @@ use super::stage::{A, B, C, Stage};
 use crate::network::{End, Parcel};
 use crate::world::World;
 use crate::{cluster, nemesis, random};
-use fermata_protocol::Message;
-use fermata_protocol::base::{GroupId, NodeName};
-use fermata_protocol::command::GroupCommand;
+use fermata_protocol::base::{Epoch, GroupId, KeyspaceId, NodeName, SessionId};
+use fermata_protocol::command::{Body, Command, GroupCommand};
 use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, coordinator, ring};
 
 /// D has voted for the end of a log, and has dropped it. F has slept through that end, and stands.
 pub(super) fn retired_member(stage: &mut Stage) {
@@ -132,6 +132,41 @@ pub(super) fn out_of_sight(stage: &mut Stage) {
     let h2 = stage.client(&[4]);
     stage.section(h2, "v2");
     stage.expect(gone, "former members leave once all has moved");
+}
+
+/// F has no seat, and has heard nothing of where the meta-group has gone. It asks those whom it
+/// takes for its members, who have retired.
+pub(super) fn meta_asked(stage: &mut Stage) {
+    let h1 = stage.client(&[6]);
+    let Some(g) = comes(stage) else { return };
+    let untold = stage.lose(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Ring(ring::Message::Location(_)), .. } if *to == F)
+    });
+    nemesis::change_members(&mut stage.world, GroupId::META, &[D, E, g]);
+    let knows = move |w: &World, name: NodeName| {
+        let node = w.machines[&name].node();
+        let at = node.and_then(|node| node.here().directory.location(GroupId::META));
+        at.is_some_and(|at| at.group.view.seat_of(g).is_some())
+    };
+    let gone = stage.until(move |w| {
+        let retired = |name: &NodeName| {
+            let node = w.machines[name].node();
+            node.is_some_and(|node| node.here().logs_of(GroupId::META) == 0)
+        };
+        [A, B, C].iter().all(retired)
+    });
+    stage.discard(untold);
+    let missed = !knows(&stage.world, F);
+    stage.expect(gone && missed, "a node without a seat misses the change");
+    let body = Body::Group(GroupCommand::DeleteKeyspace(KeyspaceId(77)));
+    let command = Command::new(SessionId(1), 1, 0, Epoch::FIRST, body);
+    let from = stage.world.machines[&F].id();
+    let message = Message::Coordinator(coordinator::Message::Propose { call: 1, command });
+    let to = A;
+    stage.world.inject(Parcel::Peer { from, to, message });
+    let told = stage.until(move |w| knows(w, F));
+    stage.expect(told, "who asks a former member is told where its group is");
+    stage.section(h1, "v1");
 }
 
 /// At its first start A has met everybody, and dies before it hears that they have, too. The others

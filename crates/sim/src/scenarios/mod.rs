@@ -876,6 +876,11 @@ const LIST: &[Scenario] = &[
         play: away::out_of_sight,
     },
     Scenario {
+        name: "ring-meta-asked",
+        about: "a node that missed where the meta-group has gone asks its former members",
+        play: away::meta_asked,
+    },
+    Scenario {
         name: "ring-late-founder",
         about: "a node of the file starts after another one of it has left",
         play: away::late_founder,

@@ -83,7 +83,9 @@ impl Running {
 
     /// A read's value, which is written back unless its q answers `agree` on it, or it is known to
     /// be final: from earlier epochs, with the fence that is to be `carried`. What `stands` in a
-    /// source need not be here before it is returned; the key has not moved by that.
+    /// source need not be here before it is returned; the key has not moved by that. Nor has it by
+    /// a holder's get of what is not its own, which a dead synch of its own ref may keep from
+    /// moving.
     pub(super) fn found(
         &mut self,
         at: (Tag, EventualTag),
@@ -97,10 +99,11 @@ impl Running {
             value: value.clone(),
             tag,
         };
+        // The last write of an earlier section is complete in one of the stores.
         let owned = match &self.op {
             Op::Get { holder, .. } => Holder::of(tag) == *holder,
             _ => true,
-        };
+        } || env.planted.has(Bug::GetsCarryOthers);
         let Shown {
             agree,
             is_final,
@@ -109,7 +112,7 @@ impl Running {
         } = shown;
         let skip = agree || is_final || (!owned && carried.is_none());
         let moves = matches!(self.op, Op::Read { moves: true, .. });
-        if stands && !skip && !moves {
+        if (stands || !owned) && !skip && !moves {
             return self.once_passed(tag, then, false, env);
         }
         if !skip && env.planted.has(Bug::FinalBeforeStored) {
