@@ -140,7 +140,9 @@ pub(super) fn meta_asked(stage: &mut Stage) {
     let h1 = stage.client(&[6]);
     let Some(g) = comes(stage) else { return };
     let untold = stage.lose(|parcel| {
-        matches!(parcel, Parcel::Peer { to, message: Message::Ring(ring::Message::Location(_)), .. } if *to == F)
+        let tells =
+            |message: &Message| matches!(message, Message::Ring(ring::Message::Location(_)));
+        matches!(parcel, Parcel::Peer { to, message, .. } if *to == F && tells(message))
     });
     nemesis::change_members(&mut stage.world, GroupId::META, &[D, E, g]);
     let knows = move |w: &World, name: NodeName| {
