@@ -414,23 +414,15 @@ mod tests {
         };
         let refused = |at: &Location, split: Split| at.check_split(&split, 3).is_err();
         assert!(!refused(&at, split(2, 5, &[1, 2, 3], &[3, 2, 1])));
-        assert!(
-            refused(&at, split(2, 4, &[1, 2, 3], &[3, 2, 1])),
-            "nothing stays"
-        );
-        assert!(
-            refused(&at, split(2, 6, &[1, 2, 3], &[3, 2, 1])),
-            "nothing goes"
-        );
-        assert!(refused(&at, split(2, 5, &[1, 2, 3], &[1, 2])), "too few");
-        assert!(
-            refused(&at, split(2, 5, &[1, 2, 3], &[1, 2, 4])),
-            "a stranger"
-        );
-        assert!(
-            refused(&at, split(3, 5, &[1, 2, 3], &[3, 2, 1])),
-            "an epoch left out"
-        );
+        for (why, wrong) in [
+            ("nothing stays", split(2, 4, &[1, 2, 3], &[3, 2, 1])),
+            ("nothing goes", split(2, 6, &[1, 2, 3], &[3, 2, 1])),
+            ("too few", split(2, 5, &[1, 2, 3], &[1, 2])),
+            ("a stranger", split(2, 5, &[1, 2, 3], &[1, 2, 4])),
+            ("an epoch left out", split(3, 5, &[1, 2, 3], &[3, 2, 1])),
+        ] {
+            assert!(refused(&at, wrong), "{why}");
+        }
         let misnamed = Split {
             child: view(2, &[3, 2, 1]),
             ..split(2, 5, &[1, 2, 3], &[3, 2, 1])

@@ -498,6 +498,22 @@ fn hints_in_a_circle_are_not_followed_without_a_pause() {
     }
 }
 
+/// A node comes to lead while it is asked: its refusal may be from before, once.
+#[test]
+fn a_refusal_that_news_of_its_sender_crosses_is_no_reason_to_pause() {
+    let mut bench = Bench::new();
+    bench.ask(1, enter(&["a"], WAIT));
+    let (to, call, segment, _) = bench.submitted();
+    let news = [segment].into();
+    bench.step(|it, cx| it.on_news(&news, cx));
+    assert!(bench.sent.is_empty(), "it is being asked");
+    bench.answer(to.0, call, Err(Rejection::NotPrimary(None)), 0);
+    let (again, same, ..) = bench.submitted();
+    assert_eq!((again, same), (to, call));
+    bench.answer(to.0, call, Err(Rejection::NotPrimary(None)), 0);
+    assert!(bench.sent.is_empty(), "it has no news any more");
+}
+
 const ELSEWHERE: register::OpEnd = register::OpEnd::Moved {
     next: Some(Epoch(2)),
     under: None,
