@@ -258,6 +258,7 @@ impl Client {
             Call::Write { key, value } => (None, What::Write(key.clone(), value.clone())),
             Call::Release { key, lock_ref } => (None, What::Release(key.clone(), *lock_ref)),
             Call::Queue { key } => (None, What::Queue(key.clone())),
+            Call::Keys { keyspace, .. } => (None, What::Keys(*keyspace)),
             other => panic!("the simulator's clients do not call {other:?}"),
         }
     }
@@ -360,6 +361,7 @@ impl Client {
             Ok(Success::Value { value, .. }) => Heard::Value(value),
             Ok(Success::Done { tag }) => Heard::Done(tag),
             Ok(Success::Queue { entries, .. }) => Heard::Queue(entries),
+            Ok(Success::Keys(keys)) => Heard::Keys(keys),
             Ok(_) => Heard::Done(None),
             Err(refusal) if refusal.may_have_taken_effect => Heard::Unknown(refusal.code),
             Err(refusal) => Heard::Failed(refusal.code),

@@ -4,7 +4,7 @@
 //! not *failed*: a judge must admit that it took effect at any later time, or never.
 
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, LockRef, SessionId, Tag};
+use fermata_protocol::base::{KeyId, KeyspaceId, LockRef, SessionId, Tag};
 use fermata_protocol::request::{Code, Held, Mode, QueueEntry};
 use std::collections::BTreeMap;
 
@@ -64,6 +64,8 @@ pub enum What {
     Release(KeyId, LockRef),
     /// The lock queue.
     Queue(KeyId),
+    /// The keys of a keyspace.
+    Keys(KeyspaceId),
 }
 
 impl What {
@@ -73,7 +75,7 @@ impl What {
             What::Read(key) | What::Get(key) | What::EventualGet(key) => Some(key),
             What::Write(key, _) | What::Put { key, .. } | What::EventualPut(key, _) => Some(key),
             What::Release(key, _) | What::Queue(key) | What::Renew(key) => Some(key),
-            What::Enter { .. } | What::Leave => None,
+            What::Enter { .. } | What::Leave | What::Keys(_) => None,
         }
     }
 
@@ -98,6 +100,8 @@ pub enum Heard {
     Value(Value),
     /// With a lock queue.
     Queue(Vec<QueueEntry>),
+    /// With keys, in order.
+    Keys(Vec<Bytes>),
     /// An enter that was told its place in the queue, and no more.
     Waits,
     /// Refused: it changed nothing and never will.
@@ -134,7 +138,7 @@ impl Op {
     pub fn succeeded(&self) -> bool {
         matches!(
             self.outcome,
-            Heard::Done(_) | Heard::Value(_) | Heard::Queue(_)
+            Heard::Done(_) | Heard::Value(_) | Heard::Queue(_) | Heard::Keys(_)
         )
     }
 

@@ -18,6 +18,7 @@ use super::view::View;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 /// Nodes by name, groups by segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,9 +99,9 @@ impl Directory {
 
     /// Where each segment is, in order: locations of groups, or of what a group was when it had
     /// segments of which nothing more is known.
-    pub fn runs(&self) -> impl Iterator<Item = (SegmentId, &Location)> {
-        let runs = self.runs.values();
-        runs.filter_map(|run| Some((run.from, self.owner(&run.at)?)))
+    pub fn runs(&self) -> impl Iterator<Item = (RangeInclusive<SegmentId>, &Location)> {
+        let runs = self.runs.iter();
+        runs.filter_map(|(to, run)| Some((run.from..=*to, self.owner(&run.at)?)))
     }
 
     /// What there is to remember of where groups are and were, in the order in which

@@ -51,8 +51,9 @@ impl GroupId {
     /// The group that owns no segment: it keeps what the cluster as a whole agrees on.
     pub const META: GroupId = GroupId(0);
 
-    /// The group that splits off from this one as it goes on in that epoch. Its highest bit is set,
-    /// as in no group of a cluster file; two groups never split off in the same epoch of one.
+    /// The group that splits off from this one as it goes on in that epoch: 127 bits of a hash,
+    /// below a bit that is set, so that it is none of those that a cluster file numbers from 1. Two
+    /// groups never split off in the same epoch of one.
     #[must_use]
     pub fn child(self, epoch: Epoch) -> GroupId {
         let half = |seed: u64| {

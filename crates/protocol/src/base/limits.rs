@@ -431,7 +431,11 @@ mod tests {
                 .into(),
             );
         }
-        let listing = vec![key(&limits).key; limits.listed_keys()];
+        let listed = crate::register::Listed {
+            key: key(&limits).key,
+            live: true,
+        };
+        let listing = vec![listed; limits.listed_keys()];
         messages.push(
             crate::coordinator::Message::KeysAre {
                 call: u64::MAX,

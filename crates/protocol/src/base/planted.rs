@@ -454,6 +454,12 @@ planted_bugs! {
     FormerMetaTold,
     /// R5: a former member of a group that is asked something does not say where that is now.
     FormerMemberSilent,
+    /// A member lists what it has of a store as if it were the present one, which it is not.
+    FormerMemberLists,
+    /// Earlier stores of a segment, from which keys have not moved, are not listed.
+    SourcesNotListed,
+    /// A key that has been deleted is listed as long as an earlier store has it.
+    DeletedIsListed,
     /// R9: a node says that it knows of a change before that is durable.
     KnownBeforeFlush,
     /// R10: nodes write another format before every node reads it.

@@ -1,34 +1,36 @@
 //! Messages between coordinators, beyond registers and locks.
 
-use crate::base::KeyspaceId;
+use crate::base::{Epoch, SegmentId};
 use crate::command::Command;
 use crate::lock::{Outcome, Rejection};
+use crate::register::{KeyRange, Listed};
 use alloc::vec::Vec;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Between the node that a client asked and a member of another group, or the catalogue's keeper.
+/// Between the node that a client asked and a member of a group, or the catalogue's keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The keys of a keyspace that your group holds, in order.
+    /// The keys that you have in stores of one epoch, in order.
     Keys {
         /// Repeated in the answer.
         call: u64,
-        /// The keyspace.
-        keyspace: KeyspaceId,
-        /// Only keys that start so.
-        prefix: Bytes,
-        /// Only keys above this.
-        after: Option<Bytes>,
-        /// At most so many.
-        limit: u32,
+        /// The first segment whose store is meant.
+        from: SegmentId,
+        /// The last one.
+        to: SegmentId,
+        /// The epoch of the stores.
+        store: Epoch,
+        /// They are not the present ones, and some keys may not have moved from them.
+        past: bool,
+        /// Which keys.
+        range: KeyRange,
     },
-    /// The answer to `Keys`.
+    /// The answer to `Keys`, of one who knows what these stores have.
     KeysAre {
         /// From the question.
         call: u64,
-        /// In order.
-        keys: Vec<Bytes>,
+        /// In order; all that there are, if fewer than were asked for.
+        keys: Vec<Listed>,
     },
     /// Propose a command in the log of the group that keeps the catalogue. Its leader answers.
     Propose {

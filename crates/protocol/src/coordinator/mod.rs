@@ -42,6 +42,7 @@ mod critical;
 mod desk;
 mod enter;
 mod leave;
+mod listing;
 pub mod message;
 mod refuse;
 mod release;
@@ -53,8 +54,9 @@ mod tests;
 mod timers;
 mod topology;
 
+pub(crate) use listing::bounded;
 pub use message::Message;
-pub use topology::{AppliedRef, Target, Topology};
+pub use topology::{AppliedRef, KeyStore, Target, Topology};
 
 use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, SiteId};
 use crate::io::{CallId, Env};
@@ -127,10 +129,10 @@ enum Event {
     Asked { ask: u64, answer: PrimaryAnswer },
     /// One of its register operations ended.
     Register(register::OpEnd),
-    /// A group's keys.
+    /// The keys of a store.
     Keys {
         call: u64,
-        keys: alloc::vec::Vec<bytes::Bytes>,
+        keys: alloc::vec::Vec<register::Listed>,
     },
     /// The keeper of the catalogue has sent it, in this version.
     Catalogue { version: u64 },
@@ -355,23 +357,10 @@ impl Coordinator {
         self.drain(cx);
     }
 
-    /// A message of another coordinator, or of the catalogue's keeper. `Propose` and `Catalogue`
-    /// are for the node's group log, not for its coordinator, and are ignored here.
+    /// A message of a group's member. Those that ask are for the node, not for its coordinator, and
+    /// are ignored here.
     pub fn on_coordinator(&mut self, from: NodeName, message: Message, cx: &mut Cx<'_>) {
         match message {
-            Message::Keys {
-                call,
-                keyspace,
-                prefix,
-                after,
-                limit,
-            } => {
-                let limit = simple::listed(limit, cx.env.limits);
-                let keys = cx
-                    .topology
-                    .local_keys(keyspace, &prefix, after.as_ref(), limit);
-                cx.env.fx.send(from, Message::KeysAre { call, keys });
-            }
             Message::KeysAre { call, keys } => {
                 if let Some(task) = self.desk.listing(call) {
                     self.run(task, Event::Keys { call, keys }, cx);
@@ -387,7 +376,7 @@ impl Coordinator {
                     self.run(task, Event::Catalogue { version }, cx);
                 }
             }
-            Message::Propose { .. } | Message::Catalogue { .. } => {}
+            Message::Propose { .. } | Message::Catalogue { .. } | Message::Keys { .. } => {}
         }
         self.drain(cx);
     }
@@ -554,7 +543,7 @@ fn job_for(
             prefix,
             after,
             limit,
-        } => simple::keys(keyspace, prefix, after, limit, cx),
+        } => listing::keys(keyspace, prefix, after, limit, cx),
         Operation::Queue { key } => simple::queue(key, cx),
         Operation::CreateKeyspace(keyspace) => simple::create(keyspace, client, cx),
         Operation::ChangeKeyspace {

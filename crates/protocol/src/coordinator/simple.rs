@@ -1,4 +1,4 @@
-//! Requests of one step: renewals, listings, the catalogue.
+//! Requests of one step: renewals, the catalogue.
 
 use super::desk::Desk;
 use super::refuse;
@@ -6,31 +6,21 @@ use super::submit::{PrimaryAnswer, Question};
 use super::{
     Client, Cx, Event, Job, Lost, Message, STEP_FIRST, STEPS, Step, Target, command_number,
 };
-use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, Limits, LockRef, Micros, NodeName, SegmentId};
-use crate::catalogue;
+use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, LockRef, Micros, SegmentId};
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
-use crate::request::{Code, Held, RefState, Refusal, Reply};
+use crate::request::{Held, RefState, Refusal, Reply};
 use crate::settings::Setting;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 /// Refs in one renewal at most: of all the sections of a client, not of one.
 const RENEWED: usize = 4_096;
-/// Keys in one listing at most.
-const LISTED: u32 = 10_000;
 /// Retry times after which a renewal is answered without the segments that are silent: long before
 /// a lease is over, so that the others are not kept waiting.
 const RENEWAL: u64 = 3;
-
-/// A bounded number of keys: what a frame holds, however long they are.
-pub(super) fn listed(limit: u32, limits: &Limits) -> usize {
-    (limit.min(LISTED) as usize).min(limits.listed_keys())
-}
 
 /// The job of what this node knows by itself.
 pub(super) fn known(reply: Reply) -> Box<dyn Job> {
@@ -338,113 +328,6 @@ fn catalogued(
         target: Target::Catalogue,
         question: Question::Command(command),
     })
-}
-
-/// The job of `Keys`.
-pub(super) fn keys(
-    keyspace: KeyspaceId,
-    prefix: Bytes,
-    after: Option<Bytes>,
-    limit: u32,
-    cx: &Cx<'_>,
-) -> Result<Box<dyn Job>, Refusal> {
-    let bound = cx.env.limits.key;
-    if prefix.len() > bound || after.as_ref().is_some_and(|a| a.len() > bound) {
-        let text = format!("prefix and after are at most {bound} bytes long (limits.key_bytes)");
-        return Err(Refusal::definite(Code::TooLarge, text));
-    }
-    if cx.topology.keyspace(keyspace).is_none() {
-        return Err(catalogue::unknown(keyspace));
-    }
-    Ok(Box::new(Listing {
-        keyspace,
-        prefix,
-        after,
-        limit: listed(limit, cx.env.limits) as u32,
-        open: BTreeMap::new(),
-        found: Vec::new(),
-        retry_at: Micros::MAX,
-    }))
-}
-
-/// Asks the nearest member of every group and merges.
-#[derive(Debug)]
-struct Listing {
-    keyspace: KeyspaceId,
-    prefix: Bytes,
-    after: Option<Bytes>,
-    limit: u32,
-    open: BTreeMap<u64, NodeName>,
-    found: Vec<Bytes>,
-    retry_at: Micros,
-}
-
-impl Listing {
-    /// Asks all groups, again from the start where one has been silent: another member may answer.
-    fn ask(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        self.forget(desk);
-        self.found.clear();
-        self.retry_at = cx.after(cx.env.timing.retry);
-        for node in cx.topology.one_member_per_group() {
-            let call = desk.list(client.task);
-            self.open.insert(call, node);
-            let question = Message::Keys {
-                call,
-                keyspace: self.keyspace,
-                prefix: self.prefix.clone(),
-                after: self.after.clone(),
-                limit: self.limit,
-            };
-            cx.env.fx.send(node, question);
-        }
-        Step::Open
-    }
-
-    fn forget(&mut self, desk: &mut Desk) {
-        for call in core::mem::take(&mut self.open).into_keys() {
-            desk.list_no_more(call);
-        }
-    }
-
-    fn listed(&mut self, call: u64, keys: Vec<Bytes>, desk: &mut Desk) -> Step {
-        if self.open.remove(&call).is_none() {
-            return Step::Open;
-        }
-        desk.list_no_more(call);
-        self.found
-            .extend(keys.into_iter().take(self.limit as usize));
-        if !self.open.is_empty() {
-            return Step::Open;
-        }
-        let mut found = core::mem::take(&mut self.found);
-        found.sort();
-        found.dedup();
-        found.truncate(self.limit as usize);
-        Step::reply(Reply::Keys(found))
-    }
-}
-
-impl Job for Listing {
-    fn on(&mut self, event: Event, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
-        match event {
-            Event::Start => self.ask(client, desk, cx),
-            Event::Keys { call, keys } => self.listed(call, keys, desk),
-            Event::Timer if cx.env.now.monotonic >= client.deadline => {
-                Step::refuse(refuse::unavailable("the listing", false))
-            }
-            Event::Timer if cx.env.now.monotonic >= self.retry_at => self.ask(client, desk, cx),
-            Event::Cancelled => Step::Close(None),
-            _ => Step::Open,
-        }
-    }
-
-    fn wake(&self, client: &Client) -> Option<Micros> {
-        Some(self.retry_at.min(client.deadline))
-    }
-
-    fn close(&mut self, _client: &Client, desk: &mut Desk) {
-        self.forget(desk);
-    }
 }
 
 /// The job of `Catalogue`.

@@ -9,7 +9,6 @@ use crate::catalogue::Catalogue;
 use crate::register::Place;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 /// Whose primary is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +30,21 @@ pub enum AppliedRef {
     Past,
     /// Not a member, or not applied so far.
     Unknown,
+}
+
+/// The stores of one epoch of segments that lie side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyStore {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The segments, in order; one at least.
+    pub segments: Vec<SegmentId>,
+    /// They are earlier stores, and open: some keys may not have moved from them.
+    pub past: bool,
+    /// Segments of them have an earlier store that is open.
+    pub over_past: bool,
+    /// Who has them: those that live first, the nearest first.
+    pub members: Vec<NodeName>,
 }
 
 /// The cluster as the node knows it. Everything here may be stale but
@@ -72,17 +86,8 @@ pub trait Topology {
     /// The ref at the head of a key's queue and when it was enqueued (the primary's wall clock,
     /// microseconds since 1970), as applied here: for people, since it may be stale.
     fn head(&self, key: &KeyId) -> Option<(LockRef, u64)>;
-    /// The nearest live member of every group.
-    fn one_member_per_group(&self) -> Vec<NodeName>;
-    /// Keys that this node's registers hold, in order: those of `keyspace` that start with `prefix`
-    /// and lie above `after`, at most `limit`.
-    fn local_keys(
-        &self,
-        keyspace: KeyspaceId,
-        prefix: &Bytes,
-        after: Option<&Bytes>,
-        limit: usize,
-    ) -> Vec<Bytes>;
+    /// All stores that may have keys.
+    fn key_stores(&self) -> Vec<KeyStore>;
     /// Whether a format is above all that this node's program reads.
     fn is_newer(&self, format: u16) -> bool;
     /// This node's state; the coordinator fills in the requests that are open.

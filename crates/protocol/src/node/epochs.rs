@@ -240,7 +240,7 @@ impl Here {
 
     /// Keeps a log for others that has ended here, with the initial state of what follows it where
     /// that is known.
-    fn close(&mut self, room: Room, log: Log, stop: Stop, state: bytes::Bytes) {
+    fn close(&mut self, room: Room, (log, format): (Log, u16), stop: Stop, state: bytes::Bytes) {
         let id = log.id();
         let next = stop.successor_of(id);
         let heir = self.view_after(id, stop).map(|view| {
@@ -255,7 +255,7 @@ impl Here {
         if let Room::Segment(segment) = room {
             self.news.insert(segment);
         }
-        self.closing.insert(room, Closing { log, heir });
+        self.closing.insert(room, Closing { log, format, heir });
         self.agenda.run(room);
     }
 
@@ -391,8 +391,8 @@ impl Here {
         if let Some(peer) = heard.get(turn as usize % heard.len().max(1)) {
             let meta = self.directory.location(GroupId::META);
             let meta = meta.map(|at| (at, GroupId::META, None));
-            let runs = self.directory.runs().map(|(segment, at)| {
-                let (group, segment) = self.what_at(segment, at);
+            let runs = self.directory.runs().map(|(run, at)| {
+                let (group, segment) = self.what_at(*run.start(), at);
                 (at, group, segment)
             });
             for (location, group, segment) in meta.into_iter().chain(runs) {
@@ -743,9 +743,9 @@ impl Node {
             if let Some(mut room) = self.here.segments.remove(&segment) {
                 // The others hear of the end while there is somebody to say it.
                 room.log.flush(&mut env(&self.here.config, step));
+                let ended = (room.log, room.state.format());
                 let state = wire::encode(&room.state.succeed(stop, planted));
-                self.here
-                    .close(Room::Segment(segment), room.log, stop, state);
+                self.here.close(Room::Segment(segment), ended, stop, state);
                 self.here
                     .welcome(Room::Segment(segment), led.as_ref(), step);
             }
@@ -806,7 +806,8 @@ impl Node {
         let start = wire::encode(&state);
         if self.here.is_left(id, stop) {
             if let Some(room) = self.here.groups.remove(&group) {
-                self.here.close(Room::Group(group), room.log, stop, start);
+                let ended = (room.log, room.state.format());
+                self.here.close(Room::Group(group), ended, stop, start);
             }
         } else if let Some(view) = self.here.view_after(id, stop) {
             let first = Here::first_after(&view, stop);

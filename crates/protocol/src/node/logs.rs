@@ -103,6 +103,8 @@ impl GroupLog {
 pub struct Closing {
     /// The log.
     pub log: Log,
+    /// Its format.
+    pub(super) format: u16,
     /// The log that follows, for those who have a seat there and lack its state.
     pub(super) heir: Option<Heir>,
 }

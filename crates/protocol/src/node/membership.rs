@@ -18,6 +18,7 @@
 use super::{Here, Node, Step};
 use crate::base::{Bug, Epoch, GroupId, Micros, NodeId, NodeInfo, NodeName};
 use crate::command::{Body, GroupCommand};
+use crate::group::GroupState;
 use crate::io::Effects;
 use crate::message::{Hello, Message};
 use crate::registry::{Registry, Standing};
@@ -297,13 +298,19 @@ impl Here {
     }
 
     /// Whether this node can go by the next format. It reads that, and has no log of one before the
-    /// present one, which a later program would not read.
+    /// present one, which a later program would not read: be it kept for others alone, or still to
+    /// be given to a group that has split off.
     fn reads_next(&self, next: u16) -> bool {
         let present = self.registry.settings().format;
-        let mut segments = self.segments.values();
-        let mut groups = self.groups.values();
-        let none_before = segments.all(|room| room.state.format() >= present)
-            && groups.all(|room| room.state.format() >= present);
+        let segments = self.segments.values().map(|room| room.state.format());
+        let groups = self.groups.values().map(|room| &room.state);
+        let children = groups.clone().filter_map(GroupState::child);
+        let groups = groups.chain(children).map(GroupState::format);
+        let closing = self.closing.values().map(|closing| closing.format);
+        let none_before = segments
+            .chain(groups)
+            .chain(closing)
+            .all(|format| format >= present);
         let planted = self.config.planted.has(Bug::FormerLogsForgotten);
         self.config.formats.contains(&next) && (none_before || planted)
     }

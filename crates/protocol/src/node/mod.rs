@@ -12,6 +12,7 @@ pub mod clock_watch;
 mod epochs;
 mod following;
 mod late;
+mod listing;
 mod logs;
 mod membership;
 mod memory;
@@ -373,6 +374,21 @@ impl Node {
             crate::coordinator::Message::Catalogue { call } => {
                 self.here.send_catalogue(from, call, step);
             }
+            crate::coordinator::Message::Keys {
+                call,
+                from: first,
+                to,
+                store,
+                past,
+                range,
+            } => {
+                let of = listing::Wanted {
+                    segments: first..=to,
+                    store,
+                    past,
+                };
+                self.list_keys((from, call), &of, range, step);
+            }
             message => self.coordinate(step, |coordinator, cx| {
                 coordinator.on_coordinator(from, message, cx);
             }),
@@ -451,7 +467,6 @@ impl Node {
     ) {
         let topology = topology::Known {
             here: &self.here,
-            memory: step.memory,
             replica: &self.replica,
             now: step.now,
         };

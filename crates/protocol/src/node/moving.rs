@@ -479,7 +479,6 @@ impl Node {
             }
             let known = topology::Known {
                 here: &self.here,
-                memory: step.memory,
                 replica: &self.replica,
                 now: step.now,
             };

@@ -3,25 +3,21 @@
 use super::Here;
 use super::agenda::Room;
 use crate::base::{
-    Address, Bug, Epoch, Group, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, Now, Reach,
-    SegmentId, StoragePolicy, View,
+    Address, Bug, Epoch, Group, KeyId, Keyspace, LockRef, NodeName, Now, Reach, SegmentId,
+    StoragePolicy, View,
 };
 use crate::catalogue::Catalogue;
-use crate::coordinator::{self, Target, Topology};
-use crate::io::Memory;
+use crate::coordinator::{self, KeyStore, Target, Topology};
 use crate::paxos::Log;
 use crate::register::{self, Place, Replica, SegmentView, SegmentViews, Source, StoreId};
 use crate::request::{HeldStatus, LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 /// The node's knowledge at one instant.
 pub(crate) struct Known<'a> {
     pub(crate) here: &'a Here,
-    pub(crate) memory: &'a dyn Memory,
     pub(crate) replica: &'a Replica,
     pub(crate) now: Now,
 }
@@ -114,7 +110,7 @@ impl Known<'_> {
     }
 
     /// Whether a node has been heard for the last time not longer ago than a lease lasts.
-    fn is_fresh(&self, name: NodeName) -> bool {
+    pub(super) fn is_fresh(&self, name: NodeName) -> bool {
         let heard = self.here.alive.get(&name).copied().unwrap_or(0);
         name == self.here.id.name || heard + self.here.config.timing.lease > self.now.monotonic
     }
@@ -234,40 +230,8 @@ impl Topology for Known<'_> {
         Some((head, queues.get(head)?.origin.since))
     }
 
-    fn one_member_per_group(&self) -> Vec<NodeName> {
-        let fresh = |name: &NodeName| self.is_fresh(*name);
-        let member = |view: &crate::base::View| {
-            let order = self.here.nearest_first(view.nodes());
-            order.iter().copied().find(fresh).or(order.first().copied())
-        };
-        let groups = self.here.directory.groups();
-        groups.filter_map(|g| member(&g.view)).collect()
-    }
-
-    fn local_keys(
-        &self,
-        keyspace: KeyspaceId,
-        prefix: &Bytes,
-        after: Option<&Bytes>,
-        limit: usize,
-    ) -> Vec<Bytes> {
-        let mut found = BTreeSet::new();
-        let after = after.map(|a| &a[..]);
-        for room in self.here.segments.values() {
-            let store = room.place.store;
-            found.extend(register::keys(
-                self.memory,
-                store,
-                keyspace,
-                prefix,
-                after,
-                limit,
-            ));
-            while found.len() > limit {
-                found.pop_last();
-            }
-        }
-        found.into_iter().collect()
+    fn key_stores(&self) -> Vec<KeyStore> {
+        self.stores_of_keys()
     }
 
     fn status(&self) -> NodeStatus {

@@ -31,7 +31,6 @@ impl Node {
     fn settle_register(&mut self, store: StoreId, op: Op, step: &mut Step<'_>) {
         let known = topology::Known {
             here: &self.here,
-            memory: step.memory,
             replica: &self.replica,
             now: step.now,
         };

@@ -141,6 +141,12 @@ impl Head {
         }
     }
 
+    /// Whether the key was written, and has no value: not where a fence alone has come.
+    pub(crate) fn is_deleted(&self) -> bool {
+        let written = !self.versions.is_empty() || self.eventual.is_some();
+        written && !self.is_live()
+    }
+
     /// A record that no version uses.
     fn free_slot(&self) -> u8 {
         let used = |slot: &u8| self.versions.iter().any(|v| v.slot == *slot);

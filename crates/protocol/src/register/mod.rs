@@ -44,6 +44,7 @@
 
 mod caller;
 mod cell;
+mod listing;
 pub mod message;
 mod once;
 mod op;
@@ -57,6 +58,8 @@ mod status;
 mod upkeep;
 
 pub use caller::Caller;
+pub(crate) use listing::Keeps;
+pub use listing::{KeyRange, Listed, keys};
 pub use message::{
     Answer, Ask, Coding, Content, Fragment, Holder, Marked, Message, Moved, StoreAsk, StoreId,
     Survey, Version,
@@ -64,7 +67,7 @@ pub use message::{
 pub use once::{Life, PutName};
 pub use op::{Errand, Op, OpEnd, OpId, Owner, Place, Source};
 pub(crate) use policy::reseated;
-pub use replica::{Counts, Replica, keys};
+pub use replica::{Counts, Replica};
 pub use upkeep::{SegmentViews, Tally, UpkeepCounts};
 
 use crate::base::tag::GENERATION_SPAN;

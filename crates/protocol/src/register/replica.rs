@@ -7,13 +7,13 @@ use super::once::{PutName, Taken};
 use super::op::Source;
 use super::repair::Repairs;
 use super::settled::Settled;
-use super::status::{AsSealed, Stores, beyond, once_sealed};
+use super::status::{AsSealed, Stores, once_sealed};
 use super::upkeep::Upkeep;
 use super::{HolderState, SegmentView, is_physical, is_synch, policy};
 use crate::base::tag::GENERATION_SPAN;
 use crate::base::{
-    Address, BOUND_MAX, Bug, Epoch, EventualTag, Kept, KeyId, Keyspace, KeyspaceId, LockRef,
-    Micros, NodeName, Now, Purpose, Seat, Tag, View, WALL_BOUND,
+    Address, BOUND_MAX, Bug, Epoch, EventualTag, Kept, KeyId, Keyspace, LockRef, Micros, NodeName,
+    Now, Purpose, Seat, Tag, View, WALL_BOUND,
 };
 use crate::io::{Env, Memory, Void, When};
 use crate::request::Inspection;
@@ -21,7 +21,6 @@ use crate::wire::record::{self, CellRecord};
 use crate::wire::{decode, encode};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use bytes::Bytes;
 
 /// Puts of one section that a replica keeps before it knows that any of them is final.
 pub(super) const PIPELINED_MAX: usize = 64;
@@ -911,46 +910,4 @@ fn suits(ask: &Ask, purpose: Purpose, key: &KeyId) -> bool {
         Ask::EventualGet | Ask::Bury { .. } => purpose == Purpose::Sections,
         _ => true,
     }
-}
-
-/// Up to `limit` keys of one keyspace in one store that start with `prefix`, lie above `after` and
-/// have a value in either cell, in order of key. Reads every head of the store: bounded by the
-/// number of its keys. A damaged head counts as a key, for it may be one.
-pub fn keys(
-    memory: &dyn Memory,
-    store: StoreId,
-    keyspace: KeyspaceId,
-    prefix: &[u8],
-    after: Option<&[u8]>,
-    limit: usize,
-) -> Vec<Bytes> {
-    const CHUNK: usize = 1_024;
-    let (mut from, to) = record::cells_of(store, CellRecord::Head);
-    let mut found = Vec::new();
-    loop {
-        let chunk = memory.scan(&from, &to, CHUNK);
-        for (record, head) in &chunk {
-            let Some(id) = record::key_of(record) else {
-                continue;
-            };
-            let wanted = id.keyspace == keyspace
-                && id.key.starts_with(prefix)
-                && after.is_none_or(|after| id.key[..] > *after);
-            let live = head
-                .as_ref()
-                .ok()
-                .and_then(|bytes| crate::wire::decode::<super::cell::Head>(bytes).ok())
-                .is_none_or(|head| head.is_live());
-            if wanted && live {
-                found.push(id.key);
-            }
-        }
-        let Some((last, _)) = chunk.last().filter(|_| chunk.len() == CHUNK) else {
-            break;
-        };
-        from = beyond(last);
-    }
-    found.sort_unstable();
-    found.truncate(limit);
-    found
 }

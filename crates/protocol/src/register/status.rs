@@ -152,7 +152,7 @@ impl Replica {
     }
 
     /// What stands against answering from the cells of a store; none: it is open.
-    fn standing(&self, store: StoreId, view: &dyn SegmentView) -> Option<Answer> {
+    pub(super) fn standing(&self, store: StoreId, view: &dyn SegmentView) -> Option<Answer> {
         match self.stores.of(store) {
             Err(Void) => Some(Answer::Void),
             Ok(Status::Moved { next }) => Some(Answer::Moved { next }),

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use fermata_protocol::base::{
     Ballot, Epoch, EventualTag, Keyspace, LockRef, Planted, Seat, SessionId, Tag,
 };
-use fermata_protocol::register::{Answer, Ask, Content, Holder, Message, Op, OpEnd, keys, policy};
+use fermata_protocol::register::{
+    Answer, Ask, Content, Holder, KeyRange, Message, Op, OpEnd, keys, policy,
+};
 
 pub(crate) fn world(n: usize) -> World {
     World::new(n, 2, 1, Planted::NONE)
@@ -896,18 +898,22 @@ fn keys_lists_live_keys_in_order() {
             w.ask(0, &key, Ask::EventualPut { name, content });
         }
     }
-    let list = |after: Option<&[u8]>, limit| {
-        keys(
-            &w.nodes[0].disk,
-            STORE,
-            Keyspace::SECTIONS,
-            b"",
-            after,
+    let list = |after: Option<&'static [u8]>, limit, deleted| {
+        let range = KeyRange {
+            keyspace: Keyspace::SECTIONS,
+            prefix: Bytes::new(),
+            after: after.map(Bytes::from_static),
             limit,
-        )
+            deleted,
+        };
+        let listed = keys(&w.nodes[0].disk, STORE, &range).into_iter();
+        listed.map(|of| (of.key, of.live)).collect::<Vec<_>>()
     };
-    assert_eq!(list(None, 9), ["a", "c", "other"]);
-    assert_eq!(list(Some(b"a"), 1), ["c"]);
+    let [a, b, c, other] = ["a", "b", "c", "other"].map(Bytes::from);
+    let live = |key: &Bytes| (key.clone(), true);
+    assert_eq!(list(None, 9, false), [live(&a), live(&c), live(&other)]);
+    assert_eq!(list(None, 3, true), [live(&a), (b, false), live(&c)]);
+    assert_eq!(list(Some(b"a"), 1, false), [live(&c)]);
 }
 
 pub(crate) fn value(text: &'static str) -> OpEnd {

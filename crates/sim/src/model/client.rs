@@ -195,6 +195,7 @@ impl Mapper<'_> {
                 | Heard::Done(_)
                 | Heard::Value(_)
                 | Heard::Queue(_)
+                | Heard::Keys(_)
                 | Heard::Waits
                 | Heard::GivenUp
                 | Heard::Failed(_)
@@ -208,7 +209,8 @@ impl Mapper<'_> {
                 | What::EventualGet(_)
                 | What::EventualPut(..)
                 | What::Release(..)
-                | What::Queue(_),
+                | What::Queue(_)
+                | What::Keys(_),
                 _,
             ) => {}
         }

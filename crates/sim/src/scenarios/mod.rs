@@ -18,6 +18,7 @@ mod identity;
 mod keyspaces;
 mod learners;
 mod leases;
+mod listings;
 mod locks;
 mod machines;
 mod parting;
@@ -949,7 +950,10 @@ pub const LIMITS: &[Scenario] = &[
 
 /// Every scenario that holds.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    let ring = learners::LIST.iter().chain(split::LIST);
+    let ring = learners::LIST
+        .iter()
+        .chain(split::LIST)
+        .chain(listings::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }
 

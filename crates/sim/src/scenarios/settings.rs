@@ -2,7 +2,7 @@
 //! forget it, or cannot read it.
 
 use super::Scenario;
-use super::ring::{D, E, F};
+use super::ring::{D, E, F, next};
 use super::stage::{A, B, C, Stage};
 use crate::network::Parcel;
 use crate::world::{NEWER, World};
@@ -10,7 +10,7 @@ use crate::{nemesis, random};
 use fermata_protocol::base::{GroupId, Micros, NodeName};
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::settings::{Setting, Settings};
-use fermata_protocol::{Message, wire};
+use fermata_protocol::{Message, ring, wire};
 
 /// All of this room.
 pub(super) const LIST: &[Scenario] = &[
@@ -68,6 +68,11 @@ pub(super) const LIST: &[Scenario] = &[
         name: "format-twice",
         about: "the format is to be raised again while a member has logs of the first one",
         play: format_twice,
+    },
+    Scenario {
+        name: "format-twice-beside-ended-logs",
+        about: "the same while a former member keeps logs of the first one for others",
+        play: beside_ended_logs,
     },
 ];
 
@@ -374,13 +379,39 @@ pub(super) fn format_twice(stage: &mut Stage) {
     let deaf = stage.lose(|parcel| {
         matches!(parcel, Parcel::Peer { to, message: Message::Paxos { .. }, .. } if *to == C)
     });
+    raise_twice(stage);
+    stage.discard(deaf);
+    raised(stage, NEXT + 1);
+}
+
+/// A, B and C leave the group, and are not told that what they have of it may go.
+fn beside_ended_logs(stage: &mut Stage) {
+    for name in ALL {
+        stage.world.upgrade(name);
+        stage.pass(5_000);
+    }
+    let kept = stage.lose(|parcel| {
+        matches!(
+            parcel,
+            Parcel::Peer {
+                message: Message::Ring(ring::Message::Retire { .. }),
+                ..
+            }
+        )
+    });
+    next(stage, &[D, E, F]);
+    raise_twice(stage);
+    stage.discard(kept);
+    raised(stage, NEXT + 1);
+}
+
+/// The format is raised, and is to be raised once more, which somebody's logs forbid.
+fn raise_twice(stage: &mut Stage) {
     raise(stage, NEXT);
     all_go_by(stage, NEXT);
     stage.pass(5_000);
     raise(stage, NEXT + 1);
     stage.pass(30_000);
-    let open = settings(&stage.world, A).is_some_and(|at| at.raising == Some(NEXT + 1));
+    let open = settings(&stage.world, D).is_some_and(|at| at.raising == Some(NEXT + 1));
     stage.expect(open, "a node has logs of the format before the present one");
-    stage.discard(deaf);
-    raised(stage, NEXT + 1);
 }

@@ -2,6 +2,7 @@
 
 mod critical;
 mod desks;
+mod listings;
 mod releases;
 mod sections;
 mod simple;
@@ -36,7 +37,7 @@ struct Cluster {
     catalogue: Catalogue,
     primary: NodeName,
     local: Map<(KeyId, LockRef), AppliedRef>,
-    groups: Vec<NodeName>,
+    stores: Vec<KeyStore>,
     head: Option<(LockRef, u64)>,
     reach: Option<Reach>,
 }
@@ -103,17 +104,8 @@ impl Topology for Cluster {
     fn head(&self, _key: &KeyId) -> Option<(LockRef, u64)> {
         self.head
     }
-    fn one_member_per_group(&self) -> Vec<NodeName> {
-        self.groups.clone()
-    }
-    fn local_keys(
-        &self,
-        _keyspace: KeyspaceId,
-        _prefix: &Bytes,
-        _after: Option<&Bytes>,
-        limit: usize,
-    ) -> Vec<Bytes> {
-        vec![Bytes::from_static(b"here"); limit.min(1)]
+    fn key_stores(&self) -> Vec<KeyStore> {
+        self.stores.clone()
     }
     fn status(&self) -> NodeStatus {
         NodeStatus {
@@ -184,7 +176,7 @@ impl Bench {
                 catalogue: Catalogue::default(),
                 primary: NodeName(1),
                 local: Map::new(),
-                groups: vec![NodeName(1), NodeName(2)],
+                stores: Vec::new(),
                 head: None,
                 reach: None,
             },

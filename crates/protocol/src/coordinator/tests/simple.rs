@@ -1,4 +1,4 @@
-//! Renewals, listings, the catalogue, and requests that make no sense.
+//! Renewals, the catalogue, and requests that make no sense.
 
 use super::*;
 
@@ -16,33 +16,6 @@ fn renewals_are_the_primarys_and_silence_is_unknown() {
     }
     let states = vec![RefState::Unknown, holding];
     assert_eq!(*bench.reply(), Reply::Renewed { states });
-    bench.quiet();
-}
-
-#[test]
-fn keys_of_all_groups_are_merged() {
-    let mut bench = Bench::new();
-    let operation = Operation::Keys {
-        keyspace: Keyspace::SECTIONS,
-        prefix: Bytes::new(),
-        after: None,
-        limit: 3,
-    };
-    bench.ask(9, operation);
-    bench.wait(bench.timing.retry);
-    let of = |(to, message): &(NodeName, crate::Message)| match message {
-        crate::Message::Coordinator(Message::Keys { call, .. }) => (*to, *call),
-        other => panic!("{other:?}"),
-    };
-    let asked: Vec<(NodeName, u64)> = bench.sent.iter().map(of).collect();
-    let lists: [&[&'static str]; 2] = [&["a", "c", "e"], &["b", "c"]];
-    for ((from, call), names) in asked.into_iter().zip(lists) {
-        let keys = names.iter().copied().map(Bytes::from).collect();
-        let answer = Message::KeysAre { call, keys };
-        bench.step(|it, cx| it.on_coordinator(from, answer, cx));
-    }
-    let merged = ["a", "b", "c"].map(Bytes::from).to_vec();
-    assert_eq!(*bench.reply(), Reply::Keys(merged));
     bench.quiet();
 }
 
