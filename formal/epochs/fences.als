@@ -42,7 +42,7 @@ enum Rule {
   AboveFences,    // V4: the tag of a write lies above the fences that it has seen
   AboveMarks,     // V1: nothing is returned or written below a mark that was seen
   OneRoundAlone,  // V4: a write of one round begins when the source is closed
-  CrossesLooking, // V5: a write that crosses reads through, and ends below a fence
+  CrossesLooking, // V5: a write that crosses asks the source, too, and does not end below a fence
   StoresApart,    // V5: acknowledgements of two stores are never added
   ReadsAnew,      // V5: a read that the seal interrupts begins again
   SweepsAnew      // V5: so does a sweep
@@ -160,9 +160,15 @@ pred hears[o: Op] {
   closed' = closed
 }
 
+/* It has heard the source, where nothing is promised above it. */
+pred looked[c: Cross] {
+  quorum[heard[c] & Old, Old] and all m: heard[c] & Old | upTo[m.(c.vowed), c.tag]
+}
+
 pred ask[o: Op] {
-  o not in Sweep + Quick and no o.gives
-  o in Cross implies some o.of.gives
+  o not in Sweep + Quick and (o in Cross or no o.gives)
+  o in Cross implies
+    some o.of.gives and o.of not in ended and o.shown'.Tag - heard[o] in Old
   hears[o]
   keepMembers and keepTags and acks' = acks and keepEnds
 }
@@ -233,10 +239,9 @@ pred conclude[s: Sweep] {
   keepMembers and tag' = tag and keepAnswers and acks' = acks and keepSource and keepEnds
 }
 
-/* A write goes on in the new epoch. */
+/* A write goes on in the new epoch, and asks the source meanwhile: then it may end. */
 pred cross[c: Cross] {
   no c.gives and some c.of.gives and open_
-  on[CrossesLooking] implies enough[c] and (all f: fences[c] | upTo[f, c.of.tag])
   tag' = tag + c -> c.of.tag and gives' = gives + c -> c.of.gives
   keepMembers and from' = from and keepAnswers and acks' = acks and keepSource and keepEnds
 }
@@ -269,7 +274,8 @@ fun acked[o: Op]: set Member { (o + of.o).acks }
 
 pred end_[o: Op] {
   o not in ended + Cross and some o.gives
-  quorum[o.acks, Old] or quorum[o.acks, New] or (some c: of.o | quorum[c.acks, New])
+  quorum[o.acks, Old] or quorum[o.acks, New] or (some c: of.o |
+    quorum[c.acks, New] and (on[CrossesLooking] implies looked[c]))
     or not on[StoresApart] and not lone acked[o]
   o not in Sweep implies o.tag in passed
   ended' = ended + o and passed' = passed
@@ -355,13 +361,13 @@ pred shape {
     enough[s] and s.from = tags/max[seen[s]] and s.gives = value[s.from] and
     (all m: s.marks | upTo[m, s.from]) and (all x: seen[s] + fences[s] | below[x, s.tag])
   all c: Cross | some c.gives implies
-    c.tag = c.of.tag and c.gives = c.of.gives and some c.of.gives and
-    enough[c] and (all f: fences[c] | upTo[f, c.tag])
+    c.tag = c.of.tag and c.gives = c.of.gives and some c.of.gives
+  all c: Cross | heard[c] in Old and no c.marks
   all t: Tag | lone value[t] and (some value[t] implies upTo[value[t], t])
   some closed implies some through
   not open_ implies New.part in old
   all o: ended | some o.gives and o not in Cross and
-    (quorum[o.acks, home[o]] or some c: of.o | quorum[c.acks, New])
+    (quorum[o.acks, home[o]] or some c: of.o | quorum[c.acks, New] and looked[c])
   all o: ended - Sweep | o.tag in passed
 }
 
@@ -393,10 +399,12 @@ pred passes[s: Sweep, t: Tag] { below[t, s.tag] and no x: seen[s] | upTo[t, x] }
 fun touched[t: Tag]: set New {
   { m: New | m.part = t or some o: Op | m.(o.shown) = t or o.tag = t and m in o.acks }
 }
+/* What crosses may be at members all the same: it has not looked yet, or in vain. */
+fun crossing: set Tag { { t: Tag | some c: Cross | c.tag = t } }
 /* What a sweep of the old epoch has passed over never ends in the new one: q members have its
  * promise, and never had that tag. */
 pred promiseHolds {
-  all s: Sweep, t: Tag | able[s] and passes[s, t] and
+  all s: Sweep, t: Tag - crossing | able[s] and passes[s, t] and
     (some touched[t] or some o: Op - Stale | o.tag = t and some o.gives)
     implies quorum[{ m: New - touched[t] | upTo[s.tag, m.fence] }, New]
 }
@@ -419,14 +427,9 @@ pred blocked {
   all w: Quick, p: w.earlier | below[p.tag, w.tag] or p in Sweep and below[w.tag, p.tag] and {
     w in Stale implies quorum[{ m: Old - w.acks | m in sealed or upTo[p.tag, m.fence] }, Old]
     w not in Stale implies quorum[{ m: New - w.acks | upTo[p.tag, m.fence] }, New]
-    all c: of.w | no c.gives and stopped[c, p] or
-      quorum[{ m: New - c.acks | upTo[p.tag, m.fence] }, New]
+    // It meets the fence where it is stored, or sees it in the source.
+    all c: of.w | p in Stale or quorum[{ m: New - c.acks | upTo[p.tag, m.fence] }, New]
   }
-}
-/* A write that crosses meets the fence, before it is stored or then. */
-pred stopped[c: Cross, p: Sweep] {
-  p in Stale or quorum[{ m: New |
-    upTo[p.tag, m.fence] and (m in heard[c] implies upTo[p.tag, m.(c.vowed)]) }, New]
 }
 
 pred inv {
@@ -479,7 +482,7 @@ happens_move: run {
 happens_cross: run {
   some w: Write, c: Cross, r: Read | right and init and
     w in Stale and r not in Stale and w not in Quick and
-    (ask[w]; choose[w]; store[w]; seal; ask[c]; cross[c]; store[c]; tick; end_[w]; ask[r];
+    (ask[w]; choose[w]; store[w]; seal; cross[c]; store[c]; ask[c]; tick; end_[w]; ask[r];
       decide[r]; end_[r]; always (nothing and r.gives = w.tag))
 } for 3 but exactly 3 Old, exactly 3 New, exactly 1 Write, exactly 1 Cross, exactly 1 Read,
   0 Sweep, 13..13 steps expect 1
@@ -569,7 +572,7 @@ needs_CrossesLooking: check {
 needs_StoresApart: check {
   all w: Write, c: Cross, r: Read | (without[StoresApart] and init and
     w in Stale and r not in Stale and w not in Quick and
-    (ask[w]; choose[w]; store[w]; seal; ask[c]; cross[c]; store[c]; tick; end_[w]; ask[r];
+    (ask[w]; choose[w]; store[w]; seal; cross[c]; store[c]; ask[c]; tick; end_[w]; ask[r];
       decide[r]; store[r]; end_[r]; always nothing))
       implies always p2
 } for 3 but exactly 3 Old, exactly 3 New, exactly 1 Write, exactly 1 Cross, exactly 1 Read,

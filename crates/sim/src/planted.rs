@@ -231,6 +231,8 @@ const SUITES: &[(&str, &[Bug])] = &[
             Bug::WriteBelowMark,
             Bug::OneRoundBesideSource,
             Bug::CrossesBlindly,
+            Bug::CrossedBeforeCounts,
+            Bug::CrossedIsStoredAgain,
             Bug::UndecodableStays,
             Bug::HeldBackIsGranted,
             Bug::GetsCarryOthers,

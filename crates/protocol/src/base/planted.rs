@@ -404,6 +404,12 @@ planted_bugs! {
     CrossesBlindly,
     /// V5: a write goes on in the next epoch under another tag.
     CrossesAnew,
+    /// V5: what was stored of a write that crosses counts although what its source has promised may
+    /// have come to the members since.
+    CrossedBeforeCounts,
+    /// V5: a write that went on in the next epoch, and that no clock tells to have ended, is stored
+    /// once more, under a tag above whatever has ended since.
+    CrossedIsStoredAgain,
     /// R2: who votes for the end of a log that moves does not seal the segment's store.
     StopWithoutSeal,
     /// R4: a log that goes on without this node goes although nothing is chosen in what follows.

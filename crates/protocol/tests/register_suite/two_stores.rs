@@ -265,6 +265,102 @@ fn a_write_that_was_passed_over_does_not_go_on() {
     assert_eq!(end, past);
 }
 
+/// Such a write has been stored by members before the sweep's promise moves to them; then the
+/// source is closed, and deleted or silent.
+fn write_that_was_stored_before(deleted: bool, planted: Planted) -> OpEnd {
+    let mut two = two(planted);
+    let (tag, fence) = two.passed_over();
+    let key = register_key();
+    for i in 0..2 {
+        two.world.ask(i, &key, fenced(fence));
+        let store = store_of(&two.world, i, fence, 7);
+        two.world.ask(i, &key, store);
+    }
+    two.seal();
+    let cross = Op::Cross {
+        key: key.clone(),
+        tag,
+        value: Some(value_of(9)),
+    };
+    let id = two.start(1, cross);
+    two.world.reach(1, &[3, 4, 5]);
+    let place = two.world.place_in(SECOND, 0);
+    let walked = two.walk(&place, &[0, 1, 2, 3, 4, 5]);
+    assert!(matches!(walked, OpEnd::Value { .. }), "{walked:?}");
+    two.close();
+    for i in (0..3).filter(|_| deleted) {
+        let next = SECOND;
+        two.world
+            .tell_in(Epoch::FIRST, i, StoreAsk::Delete { next });
+        two.world.flush(i);
+    }
+    let heard = if deleted { 0..6 } else { 3..6 };
+    let heard: Vec<usize> = heard.collect();
+    for _ in 0..100 {
+        two.world.reach(1, &heard);
+        if let Some(end) = two.world.outcome(id, 1) {
+            return end;
+        }
+        two.world.advance(150_000);
+    }
+    panic!("an operation ends at its deadline");
+}
+
+#[test]
+fn what_was_stored_before_a_promise_came_does_not_count() {
+    let past = OpEnd::Past {
+        may_have_taken_effect: true,
+    };
+    for deleted in [true, false] {
+        let end = write_that_was_stored_before(deleted, Planted::NONE);
+        assert_eq!(end, past, "deleted: {deleted}");
+    }
+}
+
+/// A write that crosses is at all members when another one ends above it; no clock tells its caller
+/// that its own time has passed, so that it sweeps. What is read then.
+fn read_after_a_crossing(planted: Planted) -> OpEnd {
+    let mut two = two(planted);
+    let (tag, _) = two.passed_over();
+    two.world.caller_clocks[1] = None;
+    two.seal();
+    let key = register_key();
+    let cross = Op::Cross {
+        key: key.clone(),
+        tag,
+        value: Some(value_of(9)),
+    };
+    let id = two.start(1, cross);
+    two.world.reach(1, &[0, 1, 2, 3, 4, 5]);
+    let later = Tag {
+        sequence: tag.sequence + 5,
+        writer: 8,
+        ..tag
+    };
+    for i in 3..6 {
+        let store = store_of(&two.world, i - 3, later, 8);
+        two.world.ask_in(SECOND, i, &key, store);
+    }
+    let mut rounds = 0..8;
+    let ended = rounds.find_map(|_| {
+        two.world.reach(1, &[0, 1, 2, 3, 4, 5]);
+        two.world.outcome(id, 1)
+    });
+    assert!(ended.is_none_or(|end| end == OpEnd::Stored { tag }));
+    two.world.replace_caller(1);
+    two.read(0)
+}
+
+#[test]
+fn a_write_that_crosses_is_stored_once() {
+    let end = read_after_a_crossing(Planted::NONE);
+    let latest = Some(value_of(8));
+    assert!(
+        matches!(&end, OpEnd::Value { value, .. } if *value == latest),
+        "{end:?}"
+    );
+}
+
 /// Three members and three that follow them, by sound clocks, with a value at two of the former.
 fn two_by_sound_clocks(planted: Planted) -> Two {
     let mut world = World::new(6, 3, 1, planted);
@@ -626,6 +722,22 @@ mod planted {
     fn a_grant_of_what_never_moves_is_caught() {
         let end = read_of_a_grant(3, Planted::only(Bug::HeldBackIsGranted));
         assert_ne!(end, OpEnd::Unmoved);
+    }
+
+    #[test]
+    fn a_write_that_was_stored_before_a_promise_came_is_caught() {
+        let end = write_that_was_stored_before(true, Planted::only(Bug::CrossedBeforeCounts));
+        assert!(matches!(end, OpEnd::Stored { .. }), "{end:?}");
+    }
+
+    #[test]
+    fn a_write_that_is_stored_again_is_caught() {
+        let end = read_after_a_crossing(Planted::only(Bug::CrossedIsStoredAgain));
+        let former = Some(value_of(9));
+        assert!(
+            matches!(&end, OpEnd::Value { value, .. } if *value == former),
+            "{end:?}"
+        );
     }
 
     #[test]

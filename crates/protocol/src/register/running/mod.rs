@@ -1,6 +1,7 @@
 //! One operation under way: which answers it has, what it asks next, when it is done. No sending
 //! here: [`super::Caller`] sends what this asks for.
 
+mod crossing;
 mod ends;
 mod sources;
 mod tags;
@@ -124,6 +125,8 @@ pub(super) struct Running {
     resumes: Option<Tag>,
     /// This sweep takes a tag of its own: the one to be carried on was found to be incomplete.
     anew: bool,
+    /// What the sources have promised was heard before the present phase.
+    looked: bool,
     /// The tag under which this write is at q members already. It still has to come before
     /// everything that begins later, for which it sweeps where no clock tells.
     written: Option<Tag>,
@@ -149,36 +152,7 @@ impl Running {
                 order.push(seat);
             }
         }
-        let phase = match &op {
-            Op::Put { tag, value, .. } => {
-                let then = OpEnd::Stored { tag: *tag };
-                store(
-                    &op,
-                    &place,
-                    (*tag, EventualTag::of_section(tag.lock_ref)),
-                    value.as_ref(),
-                    then,
-                )
-            }
-            Op::Write { writer, value, .. } => match one_round_tag(&place, *writer, env) {
-                Some(tag) => {
-                    let then = OpEnd::Stored { tag };
-                    store(
-                        &op,
-                        &place,
-                        (tag, EventualTag::default()),
-                        value.as_ref(),
-                        then,
-                    )
-                }
-                None => Phase::Collect,
-            },
-            Op::Sweep { .. } => Phase::Tags,
-            Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
-                Phase::One { turn: 0 }
-            }
-            _ => Phase::Collect,
-        };
+        let phase = first(&op, &place, env);
         let sources = Source::of(&op, &place, env);
         // I5: a replica with a damaged record relies on this bound.
         let bound = env.now.monotonic.saturating_add(env.timing.request);
@@ -203,6 +177,7 @@ impl Running {
             swept: None,
             resumes: None,
             anew: false,
+            looked: false,
             written: None,
         };
         running.renew_sources(env.now.monotonic);
@@ -265,6 +240,7 @@ impl Running {
         env: &Env<'_>,
     ) -> Vec<(NodeName, StoreId, Ask)> {
         let now = env.now.monotonic;
+        self.look_anew(env);
         let mut seats = Vec::new();
         if let Phase::One { turn } = self.phase {
             let at = self.seat_of_turn(turn);
@@ -592,6 +568,9 @@ impl Running {
         let past = self.members.iter().any(|m| m.past);
         if good >= q && !past && (!self.asks_sources() || self.is_through(env)) {
             return match self.phase {
+                Phase::Store { tag, .. } if self.crosses_in_vain(tag, env.planted) => {
+                    Next::Done(self.crossed_in_vain())
+                }
                 Phase::Store { tag, into, .. } => {
                     let moves = into != Into::Write || env.planted.has(Bug::WriteMarks);
                     self.moved = moves.then_some(tag);
@@ -634,11 +613,8 @@ impl Running {
     /// What the answers lead to without their values, if they do.
     fn by_tags(&mut self, env: &Env<'_>) -> Option<Next> {
         let tag = self.tag_to_write(env)?;
-        let blind = env.planted.has(Bug::CrossesBlindly);
-        Some(match self.is_fenced_out(tag) && !blind {
-            true => Next::Done(OpEnd::Past {
-                may_have_taken_effect: true,
-            }),
+        Some(match self.crosses_in_vain(tag, env.planted) {
+            true => Next::Done(self.crossed_in_vain()),
             false => self.write_under(tag, env),
         })
     }
@@ -816,9 +792,15 @@ impl Running {
         let clockless = env.now.interval.is_none() && self.passed <= tag.sequence;
         let sweeps = matches!(self.phase, Phase::Tags);
         self.resumes = self.to_resume().filter(|_| sweeps);
+        let crosses = matches!(self.op, Op::Cross { .. });
+        let again = crosses && env.planted.has(Bug::CrossedIsStoredAgain);
         match &self.op {
+            // It is stored, and later ones may have ended since.
+            Op::Write { .. } | Op::Cross { .. } if self.written.is_some() && !again => {
+                self.enter(Phase::Fenced { tag }, now);
+            }
             // A time that this node cannot wait out, for it has no clock: a fence instead.
-            Op::Write { .. } if self.written.is_some() || (clockless && is_physical(tag)) => {
+            Op::Write { .. } if clockless && is_physical(tag) => {
                 self.enter(Phase::Fenced { tag }, now);
             }
             Op::Write { value, .. } | Op::Cross { value, .. } => {
@@ -911,6 +893,28 @@ impl Running {
             }
             Content::Absent | Content::Tombstone | Content::Undecodable => true,
         }
+    }
+}
+
+/// The phase with which an operation begins.
+fn first(op: &Op, place: &Place, env: &Env<'_>) -> Phase {
+    let plain = EventualTag::default();
+    let stored = |tag: Tag, origin, value: &Option<Bytes>| {
+        let then = OpEnd::Stored { tag };
+        store(op, place, (tag, origin), value.as_ref(), then)
+    };
+    match op {
+        Op::Put { tag, value, .. } => stored(*tag, EventualTag::of_section(tag.lock_ref), value),
+        Op::Write { writer, value, .. } => match one_round_tag(place, *writer, env) {
+            Some(tag) => stored(tag, plain, value),
+            None => Phase::Collect,
+        },
+        Op::Cross { tag, value, .. } => stored(*tag, plain, value),
+        Op::Sweep { .. } => Phase::Tags,
+        Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
+            Phase::One { turn: 0 }
+        }
+        _ => Phase::Collect,
     }
 }
 

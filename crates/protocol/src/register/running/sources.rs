@@ -65,17 +65,18 @@ fn members(count: usize, due: Micros) -> Vec<Member> {
 impl Running {
     /// Whether the present phase asks the sources, too.
     pub(super) fn asks_sources(&self) -> bool {
-        matches!(
+        let reads = matches!(
             self.phase,
             Phase::Collect | Phase::Tags | Phase::Fenced { .. }
-        )
+        );
+        reads || self.crosses()
     }
 
     /// Whether the present phase wants values, and not tags alone.
     fn wants_values(&self) -> bool {
         let writes = matches!(self.op, Op::Write { .. } | Op::Cross { .. });
         match self.phase {
-            Phase::Tags => false,
+            Phase::Tags | Phase::Store { .. } => false,
             Phase::Collect => !writes,
             _ => true,
         }
@@ -97,6 +98,9 @@ impl Running {
             return self
                 .without(|epoch| epoch == source, env)
                 .unwrap_or(Next::Wait);
+        }
+        if let Answer::Cells { passed, .. } = &answer {
+            self.passed = self.passed.max(*passed);
         }
         let sound = super::is_sound(&answer, self.key());
         let soon = env.now.monotonic + env.timing.beat.min(env.timing.retry);
@@ -212,18 +216,25 @@ impl Running {
         self.sources.retain(|s| !closed(s.of.store.epoch));
         self.place.sources.retain(|s| !closed(s.store.epoch));
         let reads = match &self.phase {
-            Phase::Store { into, .. } => matches!(into, Into::Carry(_)),
+            Phase::Store { into, .. } => matches!(into, Into::Carry(_)) || self.crosses(),
             Phase::Passing { .. } | Phase::One { .. } => false,
             Phase::Collect | Phase::Tags | Phase::Fenced { .. } => true,
         };
         if self.sources.len() == before || !reads {
             return None;
         }
+        if self.crosses() && env.planted.has(Bug::CrossedBeforeCounts) {
+            return Some(self.judge(env));
+        }
         if self.sources.is_empty() && matches!(self.op, Op::Read { moves: true, .. }) {
             return Some(Next::Done(self.refused(env)));
         }
         let sweeps = matches!(self.op, Op::Sweep { .. }) || self.written.is_some();
-        let phase = if sweeps { Phase::Tags } else { Phase::Collect };
+        let phase = match sweeps {
+            true => Phase::Tags,
+            false if self.crosses() => self.phase.clone(),
+            false => Phase::Collect,
+        };
         self.enter(phase, env.now.monotonic);
         Some(Next::Phase)
     }

@@ -56,7 +56,7 @@ impl Running {
     }
 
     /// What the answers show that count: those of this phase, and of the sources.
-    fn shown(&self) -> impl Iterator<Item = &Answer> {
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Answer> {
         let own = self.members.iter().filter_map(|m| m.good.as_ref());
         own.chain(self.heard().into_iter().flat_map(|heard| heard.answers))
     }
@@ -74,16 +74,6 @@ impl Running {
             (Op::Write { .. }, _) => self.written,
             _ => None,
         }
-    }
-
-    /// Whether this crossing write comes too late: below a fence that q members have promised,
-    /// whoever reads may have passed it over (V5).
-    pub(super) fn is_fenced_out(&self, tag: Tag) -> bool {
-        let fences = self.shown().filter_map(|answer| match answer {
-            Answer::Cells { fence, .. } => Some(*fence),
-            _ => None,
-        });
-        matches!(self.op, Op::Cross { .. }) && fences.max() > Some(tag)
     }
 
     /// The writer of the tag of this attempt at a sweep, and of no other: two attempts may find
