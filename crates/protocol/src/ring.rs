@@ -4,6 +4,7 @@
 //! Each may be lost, repeated or late, and is said again while it matters.
 
 use crate::base::{Epoch, GroupId, Location, LogId, Seat, SegmentId};
+use crate::lock::LastWords;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,14 @@ pub enum Message {
         source: Epoch,
         /// The member's seat there.
         seat: Seat,
+    },
+    /// To whoever leads a log first: what the last primary of the log before knows of its holders.
+    /// Of use to the primary of ballot 0 alone, when it begins.
+    LastWords {
+        /// The log that begins.
+        log: LogId,
+        /// Of those that hold.
+        words: LastWords,
     },
     /// Where is the group, or that which owns the segment now? The sender keeps something for it,
     /// and has no seat there.

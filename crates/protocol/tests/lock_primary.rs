@@ -6,6 +6,8 @@ mod leases;
 mod ram;
 #[path = "lock_primary/synchs.rs"]
 mod synchs;
+#[path = "lock_primary/words.rs"]
+mod words;
 
 use bytes::Bytes;
 use fermata_protocol::base::{
@@ -91,10 +93,9 @@ impl Bench {
         }
         let primary = Primary::new(
             SEGMENT,
-            Epoch::FIRST,
-            Ballot::default(),
+            (Epoch::FIRST, Ballot::default()),
             &state,
-            at(0),
+            (at(0), None),
             &config,
         );
         let bench = Bench {

@@ -261,6 +261,14 @@ const SUITES: &[(&str, &[Bug])] = &[
         "lock_primary::synchs",
         &[Bug::TableStatedOnce, Bug::FrontSynchedAgain],
     ),
+    (
+        "lock_primary::words",
+        &[
+            Bug::WordsOmitSynchs,
+            Bug::WordsOfAnother,
+            Bug::UnnamedHasNoLease,
+        ],
+    ),
     // Of a client's session, which shows at once what it does wrong.
     ("client_scenarios::planted", &[Bug::LateGrantRevives]),
 ];

@@ -312,6 +312,12 @@ planted_bugs! {
     OwnVoteNotRepeated,
     /// G31: a primary that ends before it has taken a lease table states none.
     TableStatedOnce,
+    /// G2: last words call a ref untold for which a synch was begun.
+    WordsOmitSynchs,
+    /// G2: last words are believed by a primary before which another one has led.
+    WordsOfAnother,
+    /// F10: a ref that was granted after a table was stated has no lease for the next primary.
+    UnnamedHasNoLease,
     /// G32: a log is given to a seat that lags behind a snapshot.
     LaggardIsSteady,
     /// G33: a node that is about to stop keeps what comes back to it.

@@ -89,6 +89,10 @@ pub(super) struct Answered {
     pub(super) answer: PrimaryAnswer,
 }
 
+/// One who is about to lead is asked again after so many-th a part of a retry time,
+const SOON: Micros = 1_024;
+/// and so often at most, other pauses included.
+const SOON_MAX: u8 = 64;
 /// So often a question is asked again after a 64th of a retry time; then after an eighth.
 const SHORT_PAUSES: u8 = 8;
 
@@ -300,6 +304,12 @@ impl Submitter {
                     self.leads(ask.target, hint);
                     self.transmit(id, ask, Some(hint), cx);
                 }
+            }
+            Rejection::NotPrimary(Some(hint)) if *hint == from && ask.pauses < SOON_MAX => {
+                // It has just begun, and waits for its disk.
+                ask.pauses += 1;
+                ask.next = Some(from);
+                self.pause(id, ask, cx.env.timing.retry / SOON + 1, cx);
             }
             Rejection::NotPrimary(_) | Rejection::Elsewhere(_) if ask.news => {
                 self.transmit(id, ask, Some(from), cx);

@@ -15,7 +15,8 @@
 //!   reads B and C, which show neither the eventual value nor the adoption, and grants the old
 //!   value; the holder's second get reads A.
 //! * G2. *A new primary that must grant a ref which held before it led runs a synch*, since the
-//!   primary before it may have begun an adoption (the same schedule).
+//!   primary before it may have begun an adoption (the same schedule). Not where that one has said
+//!   in its last words that it has not (`leases.rs`).
 //! * G5. *Only the first grant of a ref, by the primary that saw it become head, adopts.* A grant
 //!   that is prepared again, since its push may be lost, reads the critical cell alone: the first
 //!   one may have arrived, and its holder must not find another value. The eventual put is then
@@ -124,8 +125,12 @@ pub(super) struct Grants {
     epoch: Epoch,
     ballot: Ballot,
     /// Refs up to this one were queued before this primary began: an earlier one may have granted
-    /// them.
+    /// them,
     before: LockRef,
+    /// but for these, as that one has said.
+    untold: BTreeSet<LockRef>,
+    /// Refs in whose name a synch was begun under this primary.
+    synched: BTreeSet<LockRef>,
     /// Attempts of synchs, over all refs: never repeated within a ballot.
     attempt: u32,
     grants: BTreeMap<LockRef, Preparation>,
@@ -163,11 +168,17 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    pub(super) fn new(epoch: Epoch, ballot: Ballot, before: LockRef) -> Grants {
+    pub(super) fn new(
+        (epoch, ballot): (Epoch, Ballot),
+        before: LockRef,
+        untold: BTreeSet<LockRef>,
+    ) -> Grants {
         Grants {
             epoch,
             ballot,
             before,
+            untold,
+            synched: BTreeSet::new(),
             attempt: 0,
             grants: BTreeMap::new(),
             speculations: BTreeMap::new(),
@@ -198,6 +209,15 @@ impl Grants {
         let ready =
             |grant: &Preparation| grant.tasks.values().all(|t| matches!(t, Task::Ready(..)));
         self.grants.get(&lock_ref).is_some_and(ready)
+    }
+
+    pub(super) fn untold(&self, lock_ref: LockRef) -> bool {
+        self.untold.contains(&lock_ref)
+    }
+
+    /// Whether a synch was begun in the name of a ref under this primary.
+    pub(super) fn has_synched(&self, lock_ref: LockRef) -> bool {
+        self.synched.contains(&lock_ref)
     }
 
     pub(super) fn ready(&self) -> Vec<LockRef> {
@@ -557,7 +577,7 @@ impl Grants {
         let queue = queues.queue(key).into_iter();
         let holders = queue.flat_map(|queue| queue.refs.iter().take(queue.holders));
         let mut before = holders.copied().take_while(|r| *r <= self.before);
-        let told = before.any(|r| but != Some(r) && queues.holds(r));
+        let told = before.any(|r| but != Some(r) && queues.holds(r) && !self.untold.contains(&r));
         told && !planted.has(Bug::ToldReaderOverruled)
     }
 
@@ -618,6 +638,7 @@ impl Grants {
 
     fn synch_tag(&mut self, lock_ref: LockRef, generation: u32, planted: Planted) -> Tag {
         self.attempt += 1;
+        self.synched.insert(lock_ref);
         if planted.has(Bug::SynchTagWithoutAttempt) {
             return Tag::synch(lock_ref, generation, Epoch(0), Ballot::default(), 0);
         }
@@ -861,6 +882,7 @@ impl Grants {
     /// The ref is past: nobody waits for its grant.
     pub(super) fn stop(&mut self, lock_ref: LockRef, cx: &mut PrimaryEnv<'_>) {
         self.kept.remove(&lock_ref);
+        self.synched.remove(&lock_ref);
         let Some(grant) = self.remove(lock_ref) else {
             return;
         };

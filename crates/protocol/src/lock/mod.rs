@@ -7,7 +7,7 @@
 //! ref that it gives is the number of the command in the segment's history. A command that removes
 //! a holder whose last write may be in flight sets a flag, too. The segment's primary ([`primary`])
 //! prepares each next holder's grant (`grant`): it reads the key's latest value from a quorum, by a
-//! fenced synch where the flag is set, and pushes it with the grant.
+//! fenced synch where the flag is set, and pushes it with the grant (`pushes`).
 //!
 //! **Messages.** `Submit`/`Submitted` (a command), `Granted` and `Lost` (pushed), `Renew`/`Renewed`
 //! (leases), `Queue`/`QueueIs`.
@@ -32,8 +32,10 @@ mod idle;
 mod leases;
 pub mod message;
 pub mod primary;
+mod pushes;
 pub mod state;
 
+pub use leases::LastWords;
 pub use message::{Grant, Latest, Message, Outcome, Rejection};
 pub use primary::{Primary, PrimaryEnv};
 pub use state::{LastPut, Queue, Queues, Ref};

@@ -7,9 +7,9 @@
 use super::grant::{Grants, Occasion};
 use super::idle::Idle;
 use super::leases::{
-    Leasing, Told, counted, granted_at, leased_until, longest, patient_until, waiting_lease,
+    LastWords, Leasing, Told, counted, leased_until, longest, patient_until, waiting_lease,
 };
-use super::message::{Grant, Latest, Message, Outcome, Rejection};
+use super::message::{Message, Outcome, Rejection};
 use super::state::{Queues, Ref};
 use crate::base::{
     Ballot, Bug, Config, Epoch, KeyId, LockRef, Micros, NodeName, Now, Planted, SegmentId,
@@ -64,7 +64,7 @@ impl PrimaryEnv<'_> {
 
 /// Who waits for the outcome of a command in flight.
 #[derive(Debug, Default)]
-struct Pending {
+pub(super) struct Pending {
     askers: Vec<(NodeName, u64)>,
     keys: Vec<KeyId>,
     /// The ref that it releases, counted in [`Holding::releases`].
@@ -73,7 +73,7 @@ struct Pending {
 
 impl Pending {
     /// The node that asked last: grants and losses go there.
-    fn waiter(&self) -> Option<NodeName> {
+    pub(super) fn waiter(&self) -> Option<NodeName> {
         self.askers.last().map(|(node, _)| *node)
     }
 }
@@ -95,11 +95,13 @@ pub(super) struct Holding {
     pub(super) told: Told,
     /// Not granted before this: until then an older generation's client may hold a lease.
     pub(super) free_at: Micros,
-    /// It held when this primary began: an earlier primary may have a synch in flight.
+    /// It held when this primary began.
+    pub(super) held: bool,
+    /// So it did, and an earlier primary may or may not have granted it, or have a synch in flight.
     pub(super) inherited: bool,
     /// A forced release was asked for, and told to come again when the lease has run out, which is
     /// not renewed any more (F10).
-    ending: bool,
+    pub(super) ending: bool,
     /// The coordinators that were told so, each with its call and command: one of these commands
     /// ends the ref when its time is over, and all of them are told when it is past.
     enders: BTreeMap<NodeName, (u64, Command)>,
@@ -121,6 +123,7 @@ impl Holding {
             granted: false,
             told: Told::Nothing,
             free_at: 0,
+            held: false,
             inherited: false,
             ending: false,
             enders: BTreeMap::new(),
@@ -145,7 +148,7 @@ impl Holding {
 
     /// Whether the ref gets no lease any more, neither by a renewal nor by a grant: a release of it
     /// waits (G7), or is being agreed (G10).
-    fn ends(&self) -> bool {
+    pub(super) fn ends(&self) -> bool {
         self.ending || self.releases > 0 || self.released.is_some()
     }
 }
@@ -193,12 +196,12 @@ fn answer(to: NodeName, call: u64, outcome: Outcome, ahead: u32, fx: &mut Effect
 /// The primary of one segment, for one ballot.
 #[derive(Debug)]
 pub struct Primary {
-    segment: SegmentId,
+    pub(super) segment: SegmentId,
     pending: BTreeMap<(SessionId, u64), Pending>,
     /// The keys that pending commands enqueue for, each with the number of such commands.
     wanted: BTreeMap<KeyId, usize>,
     pub(super) holdings: BTreeMap<LockRef, Holding>,
-    grants: Grants,
+    pub(super) grants: Grants,
     /// Keys that nobody wants, to be synched.
     pub(super) idle: Idle,
     pub(super) proposals: Vec<Command>,
@@ -212,13 +215,13 @@ pub struct Primary {
 }
 
 impl Primary {
-    /// A node has begun to lead: `state` is the segment's with everything recovered applied.
+    /// A node has begun to lead: `state` is the segment's with everything recovered applied. The
+    /// `words` are those of the last primary of the log before, if this is the first one since.
     pub fn new(
         segment: SegmentId,
-        epoch: Epoch,
-        ballot: Ballot,
+        (epoch, ballot): (Epoch, Ballot),
         state: &SegmentState,
-        now: Now,
+        (now, words): (Now, Option<LastWords>),
         config: &Config,
     ) -> Primary {
         let queues = state.queues();
@@ -228,23 +231,30 @@ impl Primary {
         } else {
             since
         };
+        let words = words.unwrap_or_default();
         let holding = |(lock_ref, known): (LockRef, &Ref)| {
+            let held = queues.holds(lock_ref);
             let waits = !config.planted.has(Bug::ResumedGrantedAtOnce);
             let resumed = known.generation > 0 && waits;
+            let granted = held && words.granted.contains(&lock_ref);
             let holding = Holding {
                 free_at: u64::from(resumed)
                     * (since + counted(known.origin.lease, &config.timing, config.planted)),
-                inherited: queues.holds(lock_ref),
+                held,
+                granted,
+                inherited: held && !granted && !words.untold.contains(&lock_ref),
                 ..Holding::new(None, heard)
             };
             (lock_ref, holding)
         };
+        let holdings = queues.refs().map(holding).collect();
+        let last = LockRef(state.commands());
         let mut primary = Primary {
             segment,
             pending: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            holdings: queues.refs().map(holding).collect(),
-            grants: Grants::new(epoch, ballot, LockRef(state.commands())),
+            holdings,
+            grants: Grants::new((epoch, ballot), last, words.untold),
             idle: Idle::new(queues, since, config.timing.request),
             proposals: Vec::new(),
             unhurried: Vec::new(),
@@ -545,29 +555,6 @@ impl Primary {
         }
     }
 
-    /// The grant of a holder may not have reached its client: the values are read anew, pushed
-    /// again.
-    fn grant_again(
-        &mut self,
-        lock_ref: LockRef,
-        generation: u32,
-        queues: &Queues,
-        cx: &mut PrimaryEnv<'_>,
-    ) {
-        let Some(holding) = self.holdings.get_mut(&lock_ref) else {
-            return;
-        };
-        if !self.grants.running(lock_ref) {
-            let occasion = match holding.inherited && !holding.granted {
-                true => Occasion::Inherited,
-                false => Occasion::Again,
-            };
-            self.grants
-                .begin(lock_ref, generation, None, occasion, queues, cx);
-            self.push_ready(lock_ref, queues, cx);
-        }
-    }
-
     /// A command of the log was applied to `queues`, which is the state after it.
     pub fn applied(
         &mut self,
@@ -654,156 +641,6 @@ impl Primary {
         Some(pending)
     }
 
-    fn resumed(
-        &mut self,
-        lock_ref: LockRef,
-        generation: u32,
-        pending: Option<&Pending>,
-        queues: &Queues,
-        cx: &mut PrimaryEnv<'_>,
-    ) -> bool {
-        self.grants.stop(lock_ref, cx);
-        if let Some(holding) = self.holdings.get_mut(&lock_ref) {
-            let known = queues.get(lock_ref);
-            let lease = known.map_or(0, |k| k.origin.lease);
-            let over = known.is_some_and(|k| holding.is_over(k, cx.env.now, cx.env.planted));
-            let told_before = holding.granted || holding.inherited;
-            let waits = !cx.env.planted.has(Bug::ResumeBesideLease);
-            if told_before && waits && queues.holds(lock_ref) {
-                let counted = counted(lease, cx.env.timing, cx.env.planted);
-                let told = leased_until(holding.told, holding.heard, counted);
-                holding.free_at = holding.free_at.max(told);
-            }
-            // One that is ending is not granted any more, whoever resumes it: its end waits for the
-            // lease that was given, and for no other.
-            if !holding.ending && !over {
-                holding.heard = cx.env.now.monotonic;
-                holding.told = Told::Nothing;
-            }
-            holding.granted = false;
-            if let Some(waiter) = pending.and_then(Pending::waiter) {
-                holding.waiter = Some(waiter);
-            }
-        }
-        if !queues.holds(lock_ref) {
-            return false;
-        }
-        self.grants
-            .begin(lock_ref, generation, None, Occasion::Resumed, queues, cx);
-        self.push_ready(lock_ref, queues, cx)
-    }
-
-    /// Starts the grant of the refs that have come to hold a key, if they hold all of theirs.
-    fn grant_heads(&mut self, next: &[LockRef], queues: &Queues, cx: &mut PrimaryEnv<'_>) {
-        for lock_ref in next {
-            let Some(holding) = self.holdings.get(lock_ref) else {
-                continue;
-            };
-            let waits = !holding.granted && !holding.inherited;
-            if waits && queues.holds(*lock_ref) && !self.grants.running(*lock_ref) {
-                let generation = queues.get(*lock_ref).map_or(0, |k| k.generation);
-                self.grants
-                    .begin(*lock_ref, generation, None, Occasion::First, queues, cx);
-            }
-        }
-        self.grants.wake_shared(queues, cx);
-        self.push_all_ready(queues, cx);
-    }
-
-    /// Whether grants may go out at all.
-    fn may_grant(&self, cx: &PrimaryEnv<'_>) -> bool {
-        // Without the lease another primary may have ended this section; with it none can have.
-        let stale_may_grant = cx.env.planted.has(Bug::FenceOnRefOnly)
-            || cx.env.planted.has(Bug::SynchTagWithoutAttempt);
-        let leased = cx.leased || cx.env.planted.has(Bug::GrantWithoutLease);
-        stale_may_grant || leased && self.leasing.is_open()
-    }
-
-    fn push_all_ready(&mut self, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
-        // Asked once: while nothing may go out, all the readers of a long batch may be ready.
-        if self.may_grant(cx) {
-            for lock_ref in self.grants.ready() {
-                self.push_ready(lock_ref, queues, cx);
-            }
-        }
-    }
-
-    /// Pushes a grant whose values are all there; true if it went out.
-    fn push_ready(&mut self, lock_ref: LockRef, queues: &Queues, cx: &mut PrimaryEnv<'_>) -> bool {
-        if !self.may_grant(cx) || !self.grants.is_ready(lock_ref) {
-            return false;
-        }
-        let (Some(known), Some(holding)) = (queues.get(lock_ref), self.holdings.get_mut(&lock_ref))
-        else {
-            return false;
-        };
-        let Some(waiter) = holding.waiter else {
-            return false;
-        };
-        let over = holding.is_over(known, cx.env.now, cx.env.planted);
-        if holding.ends() || over || cx.env.now.monotonic < holding.free_at {
-            return false;
-        }
-        if !holding.granted {
-            holding.heard =
-                granted_at(holding.heard, cx.env.now, known.origin.lease, cx.env.timing);
-        }
-        holding.granted = true;
-        holding.told = Told::Nothing;
-        holding.entered.get_or_insert(cx.env.now.monotonic);
-        let latest: Vec<Latest> = self.grants.take(lock_ref);
-        let grant = Grant {
-            session: known.session,
-            number: known.number,
-            segment: self.segment,
-            lock_ref,
-            generation: known.generation,
-            latest,
-            lease: known.origin.lease,
-        };
-        cx.env.fx.promise(waiter, Message::Granted(grant));
-        true
-    }
-
-    /// A quorum operation has ended that was started for a key.
-    pub fn on_outcome(
-        &mut self,
-        op: OpId,
-        (key, errand): (KeyId, Errand),
-        outcome: register::OpEnd,
-        queues: &Queues,
-        cx: &mut PrimaryEnv<'_>,
-    ) {
-        match errand {
-            Errand::Ahead(id) => {
-                self.grants
-                    .speculation_read((id, &key), op, outcome, cx.env.planted);
-            }
-            Errand::Grant(lock_ref) => {
-                let done = self.grants.on_outcome(lock_ref, &key, outcome, queues, cx);
-                self.propose_own(done);
-                self.push_ready(lock_ref, queues, cx);
-                self.grants.wake_shared(queues, cx);
-            }
-            Errand::Front(front, flag) => {
-                let done = self
-                    .grants
-                    .settled(front, key, flag, &outcome, queues, cx.env.now);
-                self.propose_own(done);
-                self.grants.wake_shared(queues, cx);
-                self.push_all_ready(queues, cx);
-            }
-        }
-    }
-
-    /// A put beside which its holder leaves is at its quorum: the next one need not synch.
-    pub fn on_put_done(&mut self, key: &KeyId, tag: Tag, queues: &Queues, cx: &mut PrimaryEnv<'_>) {
-        let done = self.grants.put_done(key, tag, queues, cx);
-        self.propose_clearing(done, queues);
-        self.grants.wake_shared(queues, cx);
-        self.push_all_ready(queues, cx);
-    }
-
     /// Whether a flagged key is as good as clear, and only the command that says so was lost.
     pub(super) fn clears_again(&mut self, key: &KeyId, queues: &Queues) -> bool {
         let flag = queues.queue(key).and_then(|q| q.flag);
@@ -818,7 +655,7 @@ impl Primary {
 
     /// A flag is to be cleared that is taken for clear already. Where somebody comes in behind it
     /// nobody waits for that: proposed at once, it would keep the grant waiting for the disk.
-    fn propose_clearing(&mut self, done: Option<LockCommand>, queues: &Queues) {
+    pub(super) fn propose_clearing(&mut self, done: Option<LockCommand>, queues: &Queues) {
         let Some(LockCommand::PutDone { key, .. }) = &done else {
             return;
         };

@@ -34,7 +34,7 @@ use crate::base::{
     Bug, Epoch, GroupId, Location, LogId, NodeName, Scope, Seat, SegmentId, StoragePolicy, View,
 };
 use crate::command::{Body, Command, GroupCommand};
-use crate::lock::PrimaryEnv;
+use crate::lock::{LastWords, PrimaryEnv};
 use crate::paxos::{Heir, Log, Stop};
 use crate::register::{Place, Source, StoreId};
 use crate::registry::Registry;
@@ -555,6 +555,15 @@ impl Here {
         }
     }
 
+    /// A primary has ended the log before one that this node is to lead.
+    fn on_last_words(&mut self, log: LogId, words: LastWords) {
+        if let Scope::Segment(segment) = log.scope
+            && self.directory.location_of(segment).is_some()
+        {
+            self.words.insert(segment, (log, words));
+        }
+    }
+
     /// A node asks whether logs may go. Of those whose successor is lacking here it is asked for
     /// that.
     fn on_ended(&mut self, from: NodeName, logs: Vec<(LogId, LogId)>, step: &mut Step<'_>) {
@@ -621,6 +630,7 @@ impl Node {
                     self.retire_log(id, by, step);
                 }
             }
+            Message::LastWords { log, words } => self.here.on_last_words(log, words),
             Message::Started {
                 group,
                 epoch,
@@ -722,7 +732,7 @@ impl Node {
         let id = room.log.id();
         let Some(stop) = room.log.stopped() else {
             if let Some(stop) = self.here.stop_of(id) {
-                self.here.close_leases(segment, step);
+                self.here.close_leases(segment, true, step);
                 // Not through the agenda, which would come back here until the window has room.
                 if let Some(room) = self.here.segments.get_mut(&segment) {
                     room.log
@@ -824,10 +834,7 @@ impl Node {
     /// Seals what ended in this step, in its batch.
     pub(super) fn seal_ended(&mut self, step: &mut Step<'_>) {
         for (store, next, view) in core::mem::take(&mut self.here.to_seal) {
-            let at = super::topology::AtSegment {
-                here: &self.here,
-                store,
-            };
+            let at = super::topology::AtSegment::new(&self.here, store);
             let mut cx = env(&self.here.config, step);
             self.replica.seal_own(store, next, &view, &at, &mut cx);
         }

@@ -102,7 +102,7 @@ impl Node {
     fn keeps(&self, store: StoreId, at: &Location, wanted: &Wanted) -> Keeps {
         let here = &self.here;
         let former = !wanted.past && at.store() > store.epoch;
-        let keeps = self.replica.keeps(store, &AtSegment { here, store });
+        let keeps = self.replica.keeps(store, &AtSegment::new(here, store));
         let mut pasts = at.pasts(store.segment).iter();
         let open = pasts.any(|past| past.open && past.epoch == store.epoch);
         // Where no log of the store is known to have begun, all that there is is in earlier ones;

@@ -16,10 +16,11 @@ use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::{Env, Memory};
-use crate::lock::{Primary, Rejection};
+use crate::lock::{LastWords, Primary, Rejection};
 use crate::paxos::{self, Declined, Heir, Joining, Log, Recovered};
 use crate::register::{Place, StoreId};
 use crate::registry::{Registry, Standing};
+use crate::ring;
 use crate::segment::SegmentState;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -139,6 +140,8 @@ pub struct Here {
     /// Segments of which this node has come to know where their registers are, or who leads them,
     /// and whoever waits for that here does not know yet.
     pub(super) news: BTreeSet<SegmentId>,
+    /// What the last primaries of the logs before said of these logs, which this node is to lead.
+    pub(super) words: BTreeMap<SegmentId, (LogId, LastWords)>,
     /// When it next asks whether closing logs may go.
     pub(super) next_follow_up: Micros,
     /// While the settings change.
@@ -265,6 +268,7 @@ impl Here {
             to_seal: Vec::new(),
             location_changed: true,
             news: BTreeSet::new(),
+            words: BTreeMap::new(),
             next_follow_up: 0,
             settling: Settling::default(),
             registry,
@@ -573,16 +577,17 @@ impl Here {
         self.agenda.touch(Room::Segment(segment));
     }
 
-    /// The primary of a segment is about to end: its leases are the last that it proposes. Without
-    /// room for them in the log the next primary waits a full lease.
-    pub(super) fn close_leases(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+    /// The primary of a segment is about to hand its log over, or to end it: its leases are the
+    /// last that it proposes. Without room for them in the log the next primary waits a full lease.
+    pub(super) fn close_leases(&mut self, segment: SegmentId, ends: bool, step: &mut Step<'_>) {
         let Some(room) = self.segments.get_mut(&segment) else {
             return;
         };
-        let closing = room
-            .primary
-            .as_mut()
-            .and_then(|primary| primary.close(room.state.queues(), step.now, &self.config.timing));
+        let (queues, timing) = (room.state.queues(), &self.config.timing);
+        let closing = room.primary.as_mut().and_then(|primary| match ends {
+            true => primary.end(queues, step.now, timing),
+            false => primary.close(queues, step.now, timing),
+        });
         if let Some(command) = closing {
             self.propose(segment, Vec::from([command]), step);
         }
@@ -599,17 +604,22 @@ impl Here {
         room.primary.is_none().then(|| self.not_primary(&room.log))
     }
 
-    /// Another leads this log: perhaps that one.
+    /// Another leads this log: perhaps that one. Or this one is about to.
     fn not_primary(&self, log: &Log) -> Rejection {
+        let me = self.id.name;
+        if log.is_about_to_lead() {
+            return Rejection::NotPrimary(Some(me));
+        }
         let hint = log.primary_node();
-        Rejection::NotPrimary(hint.filter(|n| *n != self.id.name))
+        Rejection::NotPrimary(hint.filter(|n| *n != me))
     }
 
     /// Why this node cannot answer for the present of a segment.
     pub(super) fn why_not_leased(&self, segment: SegmentId, step: &Step<'_>) -> Option<Rejection> {
         match self.segments.get(&segment) {
             None => Some(Rejection::Elsewhere(None)),
-            Some(room) if room.primary.is_none() => Some(self.not_primary(&room.log)),
+            // One that has proposed the end renews nothing any more: the next one does.
+            Some(room) if !room.log.is_primary() => Some(self.not_primary(&room.log)),
             Some(room) if !room.log.has_lease(step.now, &self.config.timing) => {
                 Some(Rejection::NotPrimary(None))
             }
@@ -815,6 +825,28 @@ impl Node {
         }
     }
 
+    /// A primary that has led until now knows that the end of its log is chosen: it tells whoever
+    /// leads the next one first what it knows of those that hold.
+    fn say_last_words(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let Some(room) = self.here.segments.get(&segment) else {
+            return;
+        };
+        let (Some(stop), Some(primary)) = (room.log.stopped(), &room.primary) else {
+            return;
+        };
+        if room.log.leadership() != Some(primary.ballot()) {
+            return;
+        }
+        let log = stop.successor_of(room.log.id());
+        let words = primary.last_words(room.state.queues());
+        if stop.first == self.here.id.name {
+            self.here.words.insert(segment, (log, words));
+        } else if !words.is_empty() {
+            let words = ring::Message::LastWords { log, words };
+            step.fx.send(stop.first, words);
+        }
+    }
+
     /// The primary of a segment exists exactly while its log leads with one ballot. It begins when
     /// everything recovered is applied, so that it finds each ref that an earlier one may have
     /// granted.
@@ -822,22 +854,27 @@ impl Node {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
         };
-        let leads = room.log.leadership().filter(|_| room.log.is_primary());
+        let leads = room.log.leadership().filter(|_| room.log.has_begun());
         if leads == room.primary.as_ref().map(Primary::ballot) {
             return;
         }
+        self.say_last_words(segment, step);
         self.end_primary(segment, step);
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
         };
         if let Some(ballot) = leads {
-            let epoch = room.log.id().epoch;
-            let config = &self.here.config;
-            let begins = Primary::new(segment, epoch, ballot, &room.state, step.now, config);
+            let (id, config) = (room.log.id(), &self.here.config);
+            let said = self.here.words.remove(&segment);
+            let words = LastWords::believed(said, (id, ballot), config.planted);
+            let known = (step.now, words);
+            let begins = Primary::new(segment, (id.epoch, ballot), &room.state, known, config);
             room.primary = Some(begins);
             room.usage = Usage::new(config.timing.usage, step.now.monotonic);
             // What it proposes first.
-            self.with_primary(segment, step, |_, _, _| ());
+            self.with_primary(segment, step, |primary, state, cx| {
+                primary.begin(state.queues(), cx);
+            });
             self.here.report_started(&[segment], step);
             self.here.news.insert(segment);
         }

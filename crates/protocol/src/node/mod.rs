@@ -313,19 +313,18 @@ impl Node {
                     self.here.redirect(from, store, step);
                 }
                 let mut cx = env(&self.here.config, step);
-                let at = topology::AtSegment {
-                    here: &self.here,
-                    store,
+                let at = match ask {
+                    crate::register::Ask::EventualGet => {
+                        topology::AtSegment::or_before(&self.here, store)
+                    }
+                    _ => topology::AtSegment::new(&self.here, store),
                 };
                 self.replica
                     .on_ask(from, call, store, key, ask, &at, &mut cx);
             }
             AskStore { call, store, ask } => {
                 let mut cx = env(&self.here.config, step);
-                let at = topology::AtSegment {
-                    here: &self.here,
-                    store,
-                };
+                let at = topology::AtSegment::new(&self.here, store);
                 self.replica
                     .on_store_ask(from, call, store, ask, &at, &mut cx);
             }
@@ -342,10 +341,7 @@ impl Node {
                 ..
             } if Replica::owns(call) => {
                 let mut cx = env(&self.here.config, step);
-                let at = topology::AtSegment {
-                    here: &self.here,
-                    store,
-                };
+                let at = topology::AtSegment::new(&self.here, store);
                 self.replica
                     .on_answer(from, call, store, answer, &at, &mut cx);
             }

@@ -105,7 +105,7 @@ impl Here {
     /// is lost, and else waits a full lease.
     fn hand_over(&mut self, id: LogId, to: Seat, step: &mut Step<'_>) {
         if let Scope::Segment(segment) = id.scope {
-            self.close_leases(segment, step);
+            self.close_leases(segment, false, step);
         }
         self.with_log(id, step, |log, cx| log.hand_over(to, cx));
     }

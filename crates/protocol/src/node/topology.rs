@@ -285,11 +285,41 @@ impl Topology for Known<'_> {
 
 /// One segment as its register replica asks for it.
 pub(crate) struct AtSegment<'a> {
-    pub(crate) here: &'a Here,
-    pub(crate) store: StoreId,
+    here: &'a Here,
+    store: StoreId,
+    /// Where the store is not here yet: what is, which its keys move from.
+    before: Vec<Source>,
 }
 
-impl AtSegment<'_> {
+impl<'a> AtSegment<'a> {
+    pub(super) fn new(here: &'a Here, store: StoreId) -> AtSegment<'a> {
+        AtSegment {
+            here,
+            store,
+            before: Vec::new(),
+        }
+    }
+
+    /// For a get that any replica may answer. One that does not know yet that the segment goes on
+    /// in this store has nothing in it, and answers from those that it has.
+    pub(super) fn or_before(here: &'a Here, store: StoreId) -> AtSegment<'a> {
+        let room = here.segments.get(&store.segment);
+        let place = room.map(|room| &room.place);
+        let before = place.filter(|place| place.store.epoch < store.epoch);
+        let sources = |place: &register::Place| {
+            let last = Source {
+                store: place.store,
+                view: place.view.clone(),
+                out: Vec::new(),
+            };
+            place.sources.iter().cloned().chain([last]).collect()
+        };
+        AtSegment {
+            before: before.map(sources).unwrap_or_default(),
+            ..AtSegment::new(here, store)
+        }
+    }
+
     fn room(&self) -> Option<&super::Segment> {
         let room = self.here.segments.get(&self.store.segment)?;
         (room.place.store == self.store).then_some(room)
@@ -298,11 +328,13 @@ impl AtSegment<'_> {
 
 impl SegmentView for AtSegment<'_> {
     fn members(&self) -> Option<&View> {
-        self.room().map(|room| &room.place.view)
+        let before = self.before.last().map(|source| &source.view);
+        before.or_else(|| self.room().map(|room| &room.place.view))
     }
 
     fn sources(&self) -> &[Source] {
-        self.room().map_or(&[], |room| &room.place.sources)
+        let room = self.room();
+        room.map_or(&self.before[..], |room| &room.place.sources)
     }
 
     fn has_past(&self) -> bool {
@@ -357,6 +389,6 @@ impl SegmentViews for Stores<'_> {
 
     fn view(&self, store: StoreId) -> Box<dyn SegmentView + '_> {
         let here = self.0;
-        Box::new(AtSegment { here, store })
+        Box::new(AtSegment::new(here, store))
     }
 }

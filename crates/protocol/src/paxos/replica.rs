@@ -52,20 +52,32 @@ impl Log {
         }
     }
 
-    /// Whether this replica is the primary: it leads, and everything that was decided before its
-    /// term has been handed out or waits to be. It is none from the step in which it proposes the
-    /// end: the successor must not commit while somebody still reads here.
+    /// Whether this replica is the primary: it leads, everything that was decided before its term
+    /// has been handed out or waits to be, and it has not proposed the end.
+    pub fn is_primary(&self) -> bool {
+        self.has_begun() && matches!(&self.role, Role::Leading(lead) if !lead.ending)
+    }
+
+    /// Whether this replica is the primary, or was until it proposed the end, which is not known to
+    /// be chosen. It still reads here then: nobody learns of that end but from this replica, as
+    /// long as it has a lease, and the successor does not commit before.
     ///
     /// Its `Begin` is chosen, hence everything recovered below it. In ballot 0 nothing is below it
     /// but the initial state, and its own durable vote is enough.
-    pub fn is_primary(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         match &self.role {
             Role::Leading(lead) => {
                 let begun = |begin| begin <= self.chosen || self.is_first(lead, begin);
-                lead.begin.is_some_and(begun) && !lead.ending
+                lead.begin.is_some_and(begun) && self.over.is_none()
             }
             _ => false,
         }
+    }
+
+    /// Whether this replica leads ballot 0 as soon as the log's creation is durable here.
+    pub fn is_about_to_lead(&self) -> bool {
+        let first = matches!(&self.role, Role::Leading(lead) if lead.ballot.round == 0);
+        first && self.over.is_none() && !self.has_begun()
     }
 
     /// Whether nothing can be below this `Begin`, which is durable here, and so is the log.
@@ -86,7 +98,7 @@ impl Log {
         let Role::Leading(lead) = &self.role else {
             return false;
         };
-        if !self.is_primary() {
+        if !self.has_begun() {
             return false;
         }
         let lease = timing.shortened(timing.lease);

@@ -124,12 +124,19 @@ impl Replica {
         env: &mut Env<'_>,
     ) {
         let past = self.stores.view(store);
+        let present = view.members().is_some();
         let view = &AsSealed::new(view, past.as_ref());
         let late = match &ask {
             Ask::EventualPut { name, .. } => self.take(from, *name, env),
             _ => None,
         };
         let refusal = late.or_else(|| self.refusal(store, &ask, view, env));
+        // Nothing newer is known here, and the next epoch may not have begun.
+        let still = matches!(
+            (&ask, &refusal),
+            (Ask::EventualGet, Some(Answer::Sealed { .. }))
+        );
+        let refusal = refusal.filter(|_| !(still && present));
         let refusal = refusal.map(|answer| (answer, when_told(&ask, env)));
         let answer = refusal.or_else(|| self.answer(store, key, ask, view, env));
         if let Some((answer, when)) = answer {

@@ -6,10 +6,11 @@
 //! written.
 //!
 //! **Idea.** A member *seals* a store: durably, for ever, before it says so. A sealed store answers
-//! `Sealed` to everything but sealed reads and lists, and never changes. Where q members are sealed
-//! nothing completes any more, and q sealed answers show everything that ever did. A read seals, so
-//! that q sealed answers are always answers of q sealed members. When everything has moved the
-//! store is deleted as a whole and answers `Moved`.
+//! `Sealed` to everything but sealed reads and lists, and eventual gets as long as the next epoch
+//! is not known to have begun, and never changes. Where q members are sealed nothing completes any
+//! more, and q sealed answers show everything that ever did. A read seals, so that q sealed answers
+//! are always answers of q sealed members. When everything has moved the store is deleted as a
+//! whole and answers `Moved`.
 //!
 //! Eventual puts are another matter: they complete at one member, so one that is not sealed yet
 //! goes on taking them, and q sealed answers need not show them. A mover of a store must therefore

@@ -21,10 +21,9 @@ impl Bench {
         let now = at(self.now);
         self.primary = Primary::new(
             SEGMENT,
-            Epoch::FIRST,
-            ballot,
+            (Epoch::FIRST, ballot),
             &self.state,
-            now,
+            (now, None),
             &self.config,
         );
     }

@@ -306,16 +306,18 @@ fn a_member_that_wants_the_end_waits_for_the_lease_and_then_ends_the_log() {
 }
 
 #[test]
-fn a_primary_that_proposes_the_stop_reads_no_more() {
+fn a_primary_that_proposes_the_stop_reads_until_it_is_chosen() {
     let mut world = three(Planted::NONE);
     assert!(world.log(0).has_lease(world.now(0), &world.timing));
     world.propose(0);
     world.step(0, |log, cx| log.propose_stop(stop(Epoch(2)), cx));
-    assert!(!world.log(0).has_lease(world.now(0), &world.timing));
+    assert!(!world.log(0).is_primary() && world.log(0).has_begun());
+    assert!(world.log(0).has_lease(world.now(0), &world.timing));
     let late = world.step(0, |log, cx| log.propose(command(9), cx));
     assert_eq!(late, Some(Err(Declined::Stopping)));
     world.settle(true);
     assert_eq!(world.log(0).stopped(), Some(stop(Epoch(2))));
+    assert!(!world.log(0).has_lease(world.now(0), &world.timing));
     assert_eq!(world.log(0).chosen(), Slot(3));
     world.heal_and_check();
     assert_eq!(world.fault, None);

@@ -1,10 +1,10 @@
-//! Of all nodes one at most believes at a time that a quorum is bound to it in a log: the lease
-//! under which a primary answers from its memory (F10).
+//! Of all nodes one at most believes at a time that a quorum is bound to it in a log, or in one
+//! that follows it: the lease under which a primary answers from its memory (F10).
 
 use super::Violation;
 use crate::machine::Machine;
 use fermata_protocol::Node;
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::{LogId, NodeName, Scope};
 use fermata_protocol::paxos::Log;
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub fn after_step(
     for log in believes(now, &machines[&name]) {
         let others = machines.iter().filter(|(other, _)| **other != name);
         for (other, machine) in others {
-            if believes(now, machine).any(|theirs| theirs.id() == log.id()) {
+            if believes(now, machine).any(|theirs| of_one_scope(theirs.id(), log.id())) {
                 let detail = format!(
                     "nodes {} and {} believe that a quorum of {:?} is bound to them",
                     other.0,
@@ -31,6 +31,11 @@ pub fn after_step(
             }
         }
     }
+}
+
+/// Whether two logs are the same, or one has followed the other.
+fn of_one_scope(a: LogId, b: LogId) -> bool {
+    a.scope == b.scope && (a.scope != Scope::Group || a.group == b.group)
 }
 
 /// The logs in which a node may answer from its memory, by its own clock.

@@ -196,10 +196,12 @@ impl Foreseen {
         self.readings.insert(phase, reading);
     }
 
-    /// Whether a node prepares the first grant of a ref that has come to hold before its eyes.
+    /// Whether a node prepares the first grant of a ref that has come to hold before its eyes, or
+    /// that nobody had granted when it began to lead. It prepares the second kind in the very step
+    /// in which it begins, of which nothing is known here before its end.
     fn is_first(&self, node: NodeName, of: RefId) -> bool {
         let lead = self.leads.get(&node);
         !self.resumed.contains(&of)
-            && lead.is_some_and(|l| !l.holds.contains(&of.lock_ref) && !l.granted.contains(&of))
+            && lead.is_none_or(|l| !l.holds.contains(&of.lock_ref) && !l.granted.contains(&of))
     }
 }

@@ -473,7 +473,8 @@ impl Observer {
             if self.ballots.insert((name, *id), now_led) != Some(now_led) {
                 let queues = segment.state.queues();
                 let refs = queues.refs().map(|(r, _)| r);
-                let holds = refs.filter(|r| queues.holds(*r)).collect();
+                let held = refs.filter(|r| queues.holds(*r));
+                let holds = held.filter(|r| !primary.was_untold(*r)).collect();
                 let fact = Fact::Leads {
                     node: name,
                     segment: *id,

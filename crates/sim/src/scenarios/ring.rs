@@ -847,8 +847,9 @@ pub(super) fn dead_gift(stage: &mut Stage) {
     random::rest(&mut stage.world);
 }
 
-/// a holder's put 2 is acknowledged, put 1 is still on its way; F does not know of the
-/// grant, and asks the primary of the next epoch for it, who synchs the key for the holder's ref.
+/// A holder's put 2 is acknowledged, put 1 is still on its way; F does not know of the grant, and
+/// asks the primary of the next epoch for it, who has not heard the last words of the one before,
+/// and synchs the key for the holder's ref.
 pub(super) fn low_synch(stage: &mut Stage) {
     let h = stage.client_with(&[6, 5], |options| options.attempt = 3_000_000);
     let h2 = stage.client(&[4]);
@@ -864,7 +865,11 @@ pub(super) fn low_synch(stage: &mut Stage) {
     stage.pass(100);
     stage.put(h, section, "v2");
     let unlisted = stage.lose(lists_to(&[A, B, C]));
-    next(stage, &[A, B, D]);
+    stage.lose(|parcel| {
+        let words = |m: &Message| matches!(m, Message::Ring(ring::Message::LastWords { .. }));
+        matches!(parcel, Parcel::Peer { message, .. } if words(message))
+    });
+    next(stage, &[D, B, C]);
     stage.pass(8_000);
     stage.discard(slow);
     if let Some(first) = first {
