@@ -443,6 +443,18 @@ mod tests {
             }
             .into(),
         );
+        let refs = (0..limits.frame as u64 / 20).map(|i| LockRef(u64::MAX - i));
+        let refs = refs.collect();
+        let words = crate::lock::LastWords {
+            granted: refs,
+            ..Default::default()
+        };
+        let log = crate::base::LogId {
+            group: GroupId(u128::MAX),
+            scope: crate::base::Scope::Segment(SegmentId(u32::MAX)),
+            epoch: Epoch(u64::MAX),
+        };
+        messages.push(crate::ring::Message::LastWords { log, words }.into());
         for message in messages {
             let named = alloc::format!("{message:?}");
             let (bytes, _) = framed(message);

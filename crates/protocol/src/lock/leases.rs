@@ -248,10 +248,11 @@ impl Primary {
     }
 
     /// What the primary knows of those that hold, once the end of its log is known to be chosen.
-    pub fn last_words(&self, queues: &Queues) -> LastWords {
+    /// Of no more than fit a frame: a ref takes ten bytes at most.
+    pub fn last_words(&self, queues: &Queues, frame: usize) -> LastWords {
         let mut words = LastWords::default();
         let holders = queues.refs().filter(|(r, _)| queues.holds(*r));
-        for (lock_ref, known) in holders.take(LEASES_MAX) {
+        for (lock_ref, known) in holders.take(LEASES_MAX.min(frame / 20)) {
             let Some(holding) = self.holdings.get(&lock_ref) else {
                 continue;
             };

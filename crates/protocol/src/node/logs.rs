@@ -838,7 +838,8 @@ impl Node {
             return;
         }
         let log = stop.successor_of(room.log.id());
-        let words = primary.last_words(room.state.queues());
+        let frame = self.here.config.limits.frame;
+        let words = primary.last_words(room.state.queues(), frame);
         if stop.first == self.here.id.name {
             self.here.words.insert(segment, (log, words));
         } else if !words.is_empty() {

@@ -347,6 +347,10 @@ impl SegmentView for AtSegment<'_> {
         })
     }
 
+    fn is_before(&self) -> bool {
+        !self.before.is_empty()
+    }
+
     fn applied(&self) -> u64 {
         self.room().map_or(0, |room| room.state.commands())
     }

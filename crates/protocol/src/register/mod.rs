@@ -108,6 +108,10 @@ pub trait SegmentView {
     fn has_past(&self) -> bool {
         !self.sources().is_empty()
     }
+    /// Whether this node does not have the store yet, and answers from earlier ones alone.
+    fn is_before(&self) -> bool {
+        false
+    }
     /// Commands of the segment's history that are applied here.
     fn applied(&self) -> u64;
     /// What the applied queue says of a ref.

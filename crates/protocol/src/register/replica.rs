@@ -236,8 +236,10 @@ impl Replica {
             Ok(answer) => Some((answer, other)),
             Err(Void) => {
                 self.counts.voids += 1;
-                self.repairs
-                    .begin(&at, keyspace.storage, view.members(), env);
+                if !view.is_before() {
+                    let members = view.members();
+                    self.repairs.begin(&at, keyspace.storage, members, env);
+                }
                 (!spread).then_some((Answer::Void, other))
             }
         }

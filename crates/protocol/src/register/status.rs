@@ -321,6 +321,10 @@ impl SegmentView for AsSealed<'_> {
         self.present.has_past()
     }
 
+    fn is_before(&self) -> bool {
+        self.present.is_before()
+    }
+
     fn applied(&self) -> u64 {
         self.present.applied()
     }

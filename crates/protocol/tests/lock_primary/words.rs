@@ -46,8 +46,13 @@ impl Bench {
         })
     }
 
+    fn words(&self) -> LastWords {
+        let frame = self.config.limits.frame;
+        self.primary.last_words(self.state.queues(), frame)
+    }
+
     fn word_of(&self, lock_ref: LockRef) -> Word {
-        let words = self.primary.last_words(self.state.queues());
+        let words = self.words();
         match (
             words.granted.contains(&lock_ref),
             words.untold.contains(&lock_ref),
@@ -140,7 +145,7 @@ fn nothing_is_said_of_who_may_have_a_synch_in_flight() {
 fn who_was_not_granted_is_granted_by_the_next_primary_like_any_other() {
     for (word, by_a_read) in [(Word::Untold, true), (Word::Nothing, false)] {
         let (mut bench, lock_ref) = held(word);
-        let words = bench.primary.last_words(bench.state.queues());
+        let words = bench.words();
         bench.next_log(Some(words));
         let begun = bench.under_way().len();
         assert_eq!(begun > 0, by_a_read, "{word:?}: before anybody asks");
@@ -157,14 +162,14 @@ fn who_was_granted_is_granted_again_by_a_read_and_leaves_cleanly() {
         (Word::Nothing, true),
     ] {
         let (mut bench, lock_ref) = held(word);
-        let words = bench.primary.last_words(bench.state.queues());
+        let words = bench.words();
         bench.next_log(Some(words).filter(|_| heard));
         let known = heard && word == Word::Granted;
         assert!(bench.under_way().is_empty(), "nobody has asked");
         let flagged = bench.leaves_a_flag(lock_ref, "k");
         assert_eq!(flagged, !known, "{word:?}, heard: {heard}");
         let (mut bench, lock_ref) = held(word);
-        let words = bench.primary.last_words(bench.state.queues());
+        let words = bench.words();
         bench.next_log(Some(words).filter(|_| heard));
         bench.asks_again(lock_ref);
         assert_eq!(bench.reads(), known, "{word:?}, heard: {heard}");
@@ -215,7 +220,7 @@ fn granted_beside_the_end(planted: Planted) -> (bool, Result<Command, Rejection>
     bench.asks_again(named);
     assert!(!bench.reads(), "it has the lease that the table says");
     bench.apply(&table.expect("somebody holds"));
-    let words = bench.primary.last_words(bench.state.queues());
+    let words = bench.words();
     bench.next_log(Some(words));
     for taken in bench.primary.take_proposals() {
         bench.apply(&taken);
