@@ -63,14 +63,23 @@ pub struct Row {
     pub failed: usize,
 }
 
-/// Virtual time before a change and across one, microseconds.
-const BEFORE: u64 = 2_000_000;
-const ACROSS: u64 = 8_000_000;
+/// Virtual time for what is to be ready before, microseconds.
+const READY: u64 = 8_000_000;
+/// Round trips before a change and across one,
+const BEFORE: u64 = 40;
+const ACROSS: u64 = 150;
+/// and microseconds across one at least: what moves values does so at each beat.
+const ACROSS_MIN: u64 = 2_000_000;
 
 /// A change is proposed at so many moments, one in each run: operations are at another point then.
+/// Together they are about the three round trips of a section.
 const MOMENTS: u64 = 12;
-/// Microseconds between two of them: together they are about a section's time on `lUs`.
-const APART: u64 = 14_000;
+
+/// From the primary's site to the nearest other one and back, microseconds.
+fn rtt(profile: &Profile) -> u64 {
+    let all = (1..3).map(|site| profile.rtt(0, site));
+    all.min().unwrap_or_default()
+}
 
 /// Measures every change.
 pub fn bench(profile: &'static Profile) -> Vec<Row> {
@@ -81,7 +90,8 @@ pub fn bench(profile: &'static Profile) -> Vec<Row> {
 /// The longest of each operation, over these moments.
 fn measure(profile: &'static Profile, change: &Change, moments: u64) -> Vec<Row> {
     let moments = if change.2.is_empty() { 1 } else { moments };
-    let run = |moment| Bench::new(profile, change.1).run(profile, change, moment * APART);
+    let run =
+        |moment| Bench::new(profile, change.1).run(profile, change, moment * rtt(profile) / 4);
     let mut worst = run(0);
     for moment in 1..moments {
         for (worst, row) in worst.iter_mut().zip(run(moment)) {
@@ -123,7 +133,7 @@ impl Bench {
         world.run_for(5_000_000);
         if members.len() > 3 {
             next(&mut world, members);
-            world.run_for(ACROSS);
+            world.run_for(READY);
         }
         let mut bench = Bench {
             world,
@@ -170,7 +180,7 @@ impl Bench {
 
     fn done(&mut self, client: ClientId, call: Call) -> OpId {
         let op = self.world.call(client, call);
-        let until = self.world.now + ACROSS;
+        let until = self.world.now + READY;
         let ended = |w: &World| *w.outcome(op) != Heard::Open;
         assert!(self.world.run_until(until, ended), "nothing is in the way");
         op
@@ -259,12 +269,13 @@ impl Bench {
         for at in 0..self.loops.len() {
             self.begin(at);
         }
-        let before = self.go_on(self.world.now + BEFORE + later);
+        let trip = rtt(profile);
+        let before = self.go_on(self.world.now + BEFORE * trip + later);
         if !names.is_empty() {
             next(&mut self.world, names);
         }
-        let across = self.go_on(self.world.now + ACROSS);
-        let nearest = (1..3).map(|site| profile.rtt(0, site)).min();
+        let across = ACROSS_MIN.max(ACROSS * trip);
+        let across = self.go_on(self.world.now + across);
         let ms = |us: u64| us as f64 / 1_000.0;
         let row = |(kind, operation): (usize, &&'static str)| Row {
             profile: profile.name,
@@ -272,7 +283,7 @@ impl Bench {
             operation,
             before: ms(before[kind].0),
             across: ms(across[kind].0),
-            rtt: ms(nearest.unwrap_or_default()),
+            rtt: ms(trip),
             failed: before[kind].1 + across[kind].1,
         };
         OPERATIONS.iter().enumerate().map(row).collect()
@@ -283,7 +294,7 @@ fn enter(key: KeyId) -> Call {
     Call::Enter {
         keys: vec![key],
         mode: Mode::Exclusive,
-        wait: ACROSS,
+        wait: READY,
         lease: None,
     }
 }
