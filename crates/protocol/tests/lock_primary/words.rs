@@ -177,6 +177,20 @@ fn who_was_granted_is_granted_again_by_a_read_and_leaves_cleanly() {
 }
 
 #[test]
+fn who_is_not_named_is_inherited_whoever_else_is() {
+    let (mut bench, inherited) = Bench::new(1);
+    let other = bench.enters("other", Mode::Exclusive);
+    assert_eq!(bench.word_of(other), Word::Untold);
+    let words = bench.words();
+    bench.next_log(Some(words));
+    assert_eq!(bench.under_way().len(), 1, "of the other key");
+    assert!(!bench.reads(), "nobody has asked");
+    bench.asks_again(inherited[0]);
+    assert!(!bench.reads(), "it is synched");
+    assert!(bench.leaves_a_flag(inherited[0], "k"));
+}
+
+#[test]
 fn words_are_believed_by_the_first_primary_of_the_log_that_they_are_about() {
     let log = |epoch| LogId {
         group: GroupId(1),

@@ -100,14 +100,19 @@ impl Two {
         let key = register_key();
         let walk = Op::Read { key, moves: true };
         let walk = self.world.start_at(0, walk, place);
+        self.end_hearing(0, walk, heard)
+    }
+
+    /// The same as [`Two::end`] where these nodes alone are heard.
+    fn end_hearing(&mut self, caller: usize, id: OpId, heard: &[usize]) -> OpEnd {
         for _ in 0..100 {
-            self.world.reach(0, heard);
-            if let Some(end) = self.world.outcome(walk, 0) {
+            self.world.reach(caller, heard);
+            if let Some(end) = self.world.outcome(id, caller) {
                 return end;
             }
             self.world.advance(150_000);
         }
-        panic!("a walk ends at its deadline");
+        panic!("an operation ends at its deadline");
     }
 
     fn read(&mut self, caller: usize) -> OpEnd {
@@ -295,15 +300,7 @@ fn write_that_was_stored_before(deleted: bool, planted: Planted) -> OpEnd {
         two.world.flush(i);
     }
     let heard = if deleted { 0..6 } else { 3..6 };
-    let heard: Vec<usize> = heard.collect();
-    for _ in 0..100 {
-        two.world.reach(1, &heard);
-        if let Some(end) = two.world.outcome(id, 1) {
-            return end;
-        }
-        two.world.advance(150_000);
-    }
-    panic!("an operation ends at its deadline");
+    two.end_hearing(1, id, &heard.collect::<Vec<usize>>())
 }
 
 #[test]
@@ -527,14 +524,7 @@ fn get_beside_a_dead_synch(planted: Planted) -> OpEnd {
     }
     let holder = Holder::of(put(2, 1));
     let id = two.start(1, Op::Get { key, holder });
-    for _ in 0..100 {
-        two.world.reach(1, &[1, 2, 3, 4, 5]);
-        if let Some(end) = two.world.outcome(id, 1) {
-            return end;
-        }
-        two.world.advance(150_000);
-    }
-    panic!("an operation ends at its deadline");
+    two.end_hearing(1, id, &[1, 2, 3, 4, 5])
 }
 
 #[test]

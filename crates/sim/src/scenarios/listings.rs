@@ -56,6 +56,14 @@ fn is_told(stage: &mut Stage, op: OpId, mut keys: Vec<KeyId>, when: &str) {
     stage.expect(told, when);
 }
 
+/// Each of these is told of this key and of no other.
+fn all_are_told(stage: &mut Stage, clients: &[ClientId], key: &KeyId, when: &str) {
+    for client in clients {
+        let op = asks(stage, *client);
+        is_told(stage, op, vec![key.clone()], when);
+    }
+}
+
 /// The values of two keys stay with the former members for a while, and one of them is deleted.
 fn while_moving(stage: &mut Stage) {
     let clients = stage.clients([1, 4, 6]);
@@ -67,26 +75,20 @@ fn while_moving(stage: &mut Stage) {
     next(stage, &[D, E, F]);
     stage.key = deleted;
     delete(stage, clients[1]);
-    for client in clients {
-        let op = asks(stage, client);
-        is_told(
-            stage,
-            op,
-            vec![kept.clone()],
-            "a key that has not moved is listed, alone",
-        );
-    }
+    all_are_told(
+        stage,
+        &clients,
+        &kept,
+        "a key that has not moved is listed, alone",
+    );
     stage.discard(still);
     random::rest(&mut stage.world);
-    for client in clients {
-        let op = asks(stage, client);
-        is_told(
-            stage,
-            op,
-            vec![kept.clone()],
-            "a key that has moved is listed, alone",
-        );
-    }
+    all_are_told(
+        stage,
+        &clients,
+        &kept,
+        "a key that has moved is listed, alone",
+    );
 }
 
 /// F hears nothing while A and B leave and all has moved; then it hears of everything but where the
