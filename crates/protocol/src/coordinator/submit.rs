@@ -93,8 +93,9 @@ pub(super) struct Answered {
 const SOON: Micros = 1_024;
 /// and so often at most, other pauses included.
 const SOON_MAX: u8 = 64;
-/// So often a question is asked again after a 64th of a retry time; then after an eighth.
-const SHORT_PAUSES: u8 = 8;
+/// So often a question is asked again soon, while nobody leads; then after an eighth of a retry
+/// time.
+const SHORT_PAUSES: u8 = 12;
 
 #[derive(Debug)]
 struct Ask {
@@ -113,7 +114,7 @@ struct Ask {
     news: bool,
     turn: usize,
     hops: u8,
-    /// Pauses since nobody led: the first [`SHORT_PAUSES`] are an eighth of the others.
+    /// Pauses since nobody led: the first [`SHORT_PAUSES`] are shorter than the others.
     pauses: u8,
     unsure: bool,
     last: Option<Rejection>,
@@ -316,10 +317,8 @@ impl Submitter {
             }
             Rejection::NotPrimary(_) | Rejection::Elsewhere(_) => {
                 self.hints.remove(&ask.target);
-                // A primary that ends its log to go on with the next is away for a round trip.
-                let short = ask.pauses < SHORT_PAUSES;
+                let pause = between_logs(ask.pauses, cx.env.timing.retry);
                 ask.pauses = ask.pauses.saturating_add(1);
-                let pause = if short { pause / 8 } else { pause };
                 self.pause(id, ask, pause, cx);
             }
             Rejection::Overtaken => {
@@ -452,6 +451,16 @@ impl Submitter {
     pub(super) fn wake(&self) -> Option<Micros> {
         self.timers.next()
     }
+}
+
+/// How long to wait for whoever leads next, after so many pauses. A primary that ends its log to go
+/// on with the next is away for a round trip, which is short where the members are near: the first
+/// pause is short, the next ones double up to a 64th of a retry time.
+fn between_logs(pauses: u8, retry: Micros) -> Micros {
+    if pauses >= SHORT_PAUSES {
+        return retry / 8;
+    }
+    (retry / SOON << pauses).min(retry / 64) + 1
 }
 
 /// Whether the question is a forced release.
