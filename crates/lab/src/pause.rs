@@ -17,36 +17,51 @@ pub(crate) fn run(as_json: bool, wanted: Option<&str>) -> Result<(), Failure> {
         "profile",
         "change",
         "operation",
-        "before",
+        "steady",
         "across",
         "more",
         "RTTs",
+        "failed",
     ]))?;
     for row in &rows {
-        let more = row.across - row.before;
+        let more = row.across - row.steady;
         let ms = |ms: f64| format!("{ms:.1}");
-        let rtts = format!("{:.1}", more / row.rtt);
-        let (before, across, more) = (ms(row.before), ms(row.across), ms(more));
+        let rtts = format!("{:.1}", (more - row.death) / row.rtt);
+        let (steady, across, more) = (ms(row.steady), ms(row.across), ms(more));
         print(line([
             row.profile,
             row.change,
             row.operation,
-            &before,
+            &steady,
             &across,
             &more,
             &rtts,
+            &row.failed.to_string(),
         ]))?;
     }
     print(
-        "\nVirtual time, in milliseconds: the longest operation before the change and across it. \
-         RTTs: what it takes more, in round trips from the primary to the nearest other site.",
+        "\nVirtual time, in milliseconds: the longest operation before and after the change, and \
+         across it. RTTs: what it takes more, and more than the read lease and the pause before an \
+         election where the primary dies, in round trips from the primary to the nearest other \
+         site.",
     )
 }
 
 /// A line of the table.
-fn line([profile, change, operation, before, across, more, rtts]: [&str; 7]) -> String {
+fn line(
+    [
+        profile,
+        change,
+        operation,
+        steady,
+        across,
+        more,
+        rtts,
+        failed,
+    ]: [&str; 8],
+) -> String {
     let what = format!("{profile:<7}  {change:<22}  {operation:<12}");
-    format!("{what}  {before:>8}  {across:>8}  {more:>8}  {rtts:>6}")
+    format!("{what}  {steady:>8}  {across:>8}  {more:>8}  {rtts:>6}  {failed:>6}")
 }
 
 fn json_of(row: &Row) -> serde_json::Value {
@@ -54,9 +69,10 @@ fn json_of(row: &Row) -> serde_json::Value {
         "profile": row.profile,
         "change": row.change,
         "operation": row.operation,
-        "before_ms": row.before,
+        "steady_ms": row.steady,
         "across_ms": row.across,
         "rtt_ms": row.rtt,
+        "death_ms": row.death,
         "failed": row.failed,
     })
 }

@@ -1,9 +1,9 @@
 //! How much longer clients wait while a group changes its members, in virtual time.
 //!
 //! One client for each kind of operation, at the site of the segment's primary, issues the next one
-//! as soon as the last one has ended. What it waits at most before the change is compared with what
-//! it waits at most across it, until all values have moved. Only distance costs anything; every key
-//! has a value, and is moved by whoever comes first.
+//! as soon as the last one has ended. What it waits at most across the change, until all values
+//! have moved, is compared with what it waits at most before and after. Only distance costs
+//! anything; every key has a value, and is moved by whoever comes first.
 
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx};
@@ -30,19 +30,52 @@ pub const OPERATIONS: [&str; 9] = [
     "eventual get",
 ];
 
-/// A change: what it is called, the group's members before and after. Nodes 1 to 3 are at the sites
-/// 1 to 3, nodes 4 to 6 as well; node 1 leads.
-type Change = (&'static str, &'static [u32], &'static [u32]);
+/// Nodes 1 to 3 are at the sites 1 to 3, nodes 4 to 6 as well; node 1 leads.
+#[derive(Clone, Copy)]
+struct Change {
+    name: &'static str,
+    /// The group's members before,
+    from: &'static [u32],
+    /// and after. None: they stay.
+    to: &'static [u32],
+    /// Who loses its power, and what it has not flushed, for good: at that moment, or up to a round
+    /// trip after the change was proposed.
+    dies: Option<u32>,
+}
 
-const CHANGES: [Change; 7] = [
-    ("none", &[1, 2, 3], &[]),
-    ("replace, primary stays", &[1, 2, 3], &[1, 2, 6]),
-    ("replace, primary goes", &[1, 2, 3], &[4, 2, 3]),
-    ("join", &[1, 2, 3], &[1, 2, 3, 4]),
-    ("leave, primary stays", &[1, 2, 3, 4], &[1, 2, 3]),
-    ("leave, primary goes", &[1, 2, 3, 4], &[4, 2, 3]),
-    ("replace all", &[1, 2, 3], &[4, 5, 6]),
+const fn change(name: &'static str, from: &'static [u32], to: &'static [u32]) -> Change {
+    Change {
+        name,
+        from,
+        to,
+        dies: None,
+    }
+}
+
+const CHANGES: [Change; 10] = [
+    change("none", &[1, 2, 3], &[]),
+    change("replace, primary stays", &[1, 2, 3], &[1, 2, 6]),
+    change("replace, primary goes", &[1, 2, 3], &[4, 2, 3]),
+    change("join", &[1, 2, 3], &[1, 2, 3, 4]),
+    change("leave, primary stays", &[1, 2, 3, 4], &[1, 2, 3]),
+    change("leave, primary goes", &[1, 2, 3, 4], &[4, 2, 3]),
+    change("replace all", &[1, 2, 3], &[4, 5, 6]),
+    Change {
+        dies: Some(3),
+        ..change("replace who dies", &[1, 2, 3], &[1, 2, 6])
+    },
+    Change {
+        dies: Some(1),
+        ..change("primary dies", &[1, 2, 3], &[])
+    },
+    Change {
+        dies: Some(1),
+        ..change("replace primary, dies", &[1, 2, 3], &[4, 2, 3])
+    },
 ];
+
+/// Who leads first.
+const PRIMARY: u32 = 1;
 
 /// What one kind of operation has waited for.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,27 +86,35 @@ pub struct Row {
     pub change: &'static str,
     /// One of [`OPERATIONS`].
     pub operation: &'static str,
-    /// The longest before the change, milliseconds.
-    pub before: f64,
+    /// The longest before the change and after it, milliseconds.
+    pub steady: f64,
     /// The longest across it, milliseconds.
     pub across: f64,
     /// Round trip from the primary's site to the nearest other one, milliseconds.
     pub rtt: f64,
-    /// Operations that did not succeed.
+    /// What the primary's death costs by itself: its read lease as it binds the others, and the
+    /// pause before the next seat stands for election. 0 where it lives. Milliseconds.
+    pub death: f64,
+    /// Operations whose outcome is unknown, or that were refused.
     pub failed: usize,
 }
 
 /// Virtual time for what is to be ready before, microseconds.
 const READY: u64 = 8_000_000;
-/// Round trips before a change and across one,
-const BEFORE: u64 = 40;
+/// Round trips before a change, after it, and across one,
+const STEADY: u64 = 40;
 const ACROSS: u64 = 150;
-/// and microseconds across one at least: what moves values does so at each beat.
+/// and microseconds at least: operations may be slower after a change, and what moves values does
+/// so at each beat.
+const STEADY_MIN: u64 = 500_000;
 const ACROSS_MIN: u64 = 2_000_000;
 
 /// A change is proposed at so many moments, one in each run: operations are at another point then.
-/// Together they are about the three round trips of a section.
-const MOMENTS: u64 = 12;
+/// Together they are about the three round trips of a section, twice: the clients' coordinator is
+/// the primary's node first, where that lives, then one of its site that has no seat before.
+const MOMENTS: u64 = 18;
+/// Moments in a round trip.
+const IN_A_TRIP: u64 = 3;
 
 /// From the primary's site to the nearest other one and back, microseconds.
 fn rtt(profile: &Profile) -> u64 {
@@ -89,9 +130,12 @@ pub fn bench(profile: &'static Profile) -> Vec<Row> {
 
 /// The longest of each operation, over these moments.
 fn measure(profile: &'static Profile, change: &Change, moments: u64) -> Vec<Row> {
-    let moments = if change.2.is_empty() { 1 } else { moments };
-    let run =
-        |moment| Bench::new(profile, change.1).run(profile, change, moment * rtt(profile) / 4);
+    let still = change.to.is_empty() && change.dies.is_none();
+    let moments = if still { 1 } else { moments };
+    let run = |moment| {
+        let apart = change.dies.is_some() || moment >= moments / 2;
+        Bench::new(profile, change, apart).run(profile, change, moment)
+    };
     let mut worst = run(0);
     for moment in 1..moments {
         for (worst, row) in worst.iter_mut().zip(run(moment)) {
@@ -124,15 +168,15 @@ struct Loop {
 }
 
 impl Bench {
-    fn new(profile: &'static Profile, members: &[u32]) -> Bench {
+    fn new(profile: &'static Profile, change: &Change, apart: bool) -> Bench {
         let timing = Timing {
             usage: 0,
             ..Timing::default()
         };
         let mut world = World::new(Setup::measured(profile, cluster::schedule(3), timing));
         world.run_for(5_000_000);
-        if members.len() > 3 {
-            next(&mut world, members);
+        if change.from.len() > 3 {
+            next(&mut world, change.from);
             world.run_for(READY);
         }
         let mut bench = Bench {
@@ -148,7 +192,7 @@ impl Bench {
                 cached_gets: false,
                 ..Options::default()
             };
-            let client = bench.world.add_client(0, options);
+            let client = bench.client(apart, options);
             let keyspace = match *operation {
                 "write" | "read" => Keyspace::REGISTERS,
                 _ => Keyspace::SECTIONS,
@@ -171,6 +215,15 @@ impl Bench {
             });
         }
         bench
+    }
+
+    /// A client at the primary's site, which may know only nodes without a seat.
+    fn client(&mut self, apart: bool, options: Options) -> ClientId {
+        if !apart {
+            return self.world.add_client(0, options);
+        }
+        let nodes = [4, 5, 6].map(NodeName);
+        self.world.add_client_at(0, nodes.to_vec(), options)
     }
 
     fn value(&mut self) -> Option<Bytes> {
@@ -260,31 +313,41 @@ impl Bench {
         longest
     }
 
-    fn run(
-        mut self,
-        profile: &'static Profile,
-        (change, _, names): &Change,
-        later: u64,
-    ) -> Vec<Row> {
+    fn run(mut self, profile: &'static Profile, change: &Change, moment: u64) -> Vec<Row> {
         for at in 0..self.loops.len() {
             self.begin(at);
         }
         let trip = rtt(profile);
-        let before = self.go_on(self.world.now + BEFORE * trip + later);
-        if !names.is_empty() {
-            next(&mut self.world, names);
+        let steady = STEADY_MIN.max(STEADY * trip);
+        let before = self.go_on(self.world.now + steady + moment * trip / IN_A_TRIP);
+        if !change.to.is_empty() {
+            next(&mut self.world, change.to);
         }
-        let across = ACROSS_MIN.max(ACROSS * trip);
+        if let Some(name) = change.dies {
+            let at = match change.to {
+                [] => self.world.now,
+                _ => self.world.now + moment % 4 * trip / IN_A_TRIP,
+            };
+            self.world.at(at, move |w| w.stop(NodeName(name), true));
+        }
+        let timing = &self.world.setup.timing;
+        let death = match change.dies {
+            Some(PRIMARY) => timing.lease_bound() + timing.election + timing.stagger,
+            _ => 0,
+        };
+        let across = ACROSS_MIN.max(ACROSS * trip) + 2 * death;
         let across = self.go_on(self.world.now + across);
+        let after = self.go_on(self.world.now + steady);
         let ms = |us: u64| us as f64 / 1_000.0;
         let row = |(kind, operation): (usize, &&'static str)| Row {
             profile: profile.name,
-            change,
+            change: change.name,
             operation,
-            before: ms(before[kind].0),
+            steady: ms(before[kind].0.max(after[kind].0)),
             across: ms(across[kind].0),
             rtt: ms(trip),
-            failed: before[kind].1 + across[kind].1,
+            death: ms(death),
+            failed: before[kind].1 + across[kind].1 + after[kind].1,
         };
         OPERATIONS.iter().enumerate().map(row).collect()
     }
@@ -332,10 +395,11 @@ mod tests {
             (&CHANGES[2], 1.0),
             (&CHANGES[3], 1.0),
             (&CHANGES[6], 1.0),
+            (&CHANGES[7], 1.0),
         ] {
             for row in measure(profile, change, 2) {
                 assert_eq!(row.failed, 0, "{row:?}");
-                let most = row.before + trips * row.rtt + 1.0;
+                let most = row.steady + trips * row.rtt + 1.0;
                 assert!(row.across <= most, "{row:?}");
             }
         }

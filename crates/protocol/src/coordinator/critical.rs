@@ -240,7 +240,7 @@ impl Operate {
             },
         };
         if !desk.operate(client, (self.segment, &self.held.key), op, cx) {
-            return self.pause(cx);
+            return self.pause(Desk::shortly(cx));
         }
         self.sent = true;
         self.doing = Doing::Operating;
@@ -269,8 +269,8 @@ impl Operate {
         }
     }
 
-    fn pause(&mut self, cx: &Cx<'_>) -> Step {
-        self.doing = Doing::Paused(cx.after(cx.env.timing.retry / 8 + 1));
+    fn pause(&mut self, until: Micros) -> Step {
+        self.doing = Doing::Paused(until);
         Step::Open
     }
 
@@ -305,16 +305,21 @@ impl Operate {
                 }
                 self.refused_past(client, desk, cx)
             }
-            // Replicas may not have applied the enqueue yet, or are changing their epoch.
+            // Replicas may not have applied the enqueue yet,
             register::OpEnd::NotHolder {
                 may_have_taken_effect,
+            } if !over => {
+                self.unsure |= may_have_taken_effect;
+                self.pause(Desk::shortly(cx))
             }
-            | register::OpEnd::Moved {
+            // or are changing their epoch.
+            register::OpEnd::Moved {
+                next,
                 may_have_taken_effect,
                 ..
             } if !over => {
                 self.unsure |= may_have_taken_effect;
-                self.pause(cx)
+                self.pause(Desk::after_move((self.segment, &self.held.key), next, cx))
             }
             other => {
                 let mut refusal = refuse::failed(self.what(), &other, &self.held.key, cx);

@@ -5,7 +5,7 @@ use super::leave::Background;
 use super::submit::Submitter;
 use super::topology::Topology;
 use super::{Client, Cx, Grant, Job, Lost, TaskId};
-use crate::base::{Epoch, KeyId, LockRef, SegmentId, SessionId};
+use crate::base::{Epoch, KeyId, LockRef, Micros, SegmentId, SessionId};
 use crate::command::{Body, Command, LockCommand};
 use crate::register::{self, Owner};
 use crate::request::Mode;
@@ -84,6 +84,27 @@ impl Desk {
                 .start(op, owner, place, client.deadline, &mut cx.env);
         }
         place.is_some()
+    }
+
+    /// When an operation goes on that has ended because its epoch has: at once, if this node knows
+    /// where the next one is.
+    pub(super) fn after_move(
+        (segment, key): (SegmentId, &KeyId),
+        next: Option<Epoch>,
+        cx: &Cx<'_>,
+    ) -> Micros {
+        let place = cx.topology.place(segment, key);
+        let known = place.is_some_and(|at| next.is_some_and(|next| at.store.epoch >= next));
+        match known {
+            true => cx.env.now.monotonic,
+            false => Desk::shortly(cx),
+        }
+    }
+
+    /// When an operation is tried again that could not begin, or for which members lacked
+    /// something.
+    pub(super) fn shortly(cx: &Cx<'_>) -> Micros {
+        cx.after(cx.env.timing.retry / 8 + 1)
     }
 
     /// Registers a task for the grant of an enqueue or a resume. A job that gave up on the same

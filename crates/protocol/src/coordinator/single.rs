@@ -146,7 +146,7 @@ impl One {
 
     fn operate(&mut self, client: &Client, desk: &mut Desk, cx: &mut Cx<'_>) -> Step {
         let begun = desk.operate(client, (self.segment, &self.key), self.op.clone(), cx);
-        self.again = (!begun).then(|| cx.after(cx.env.timing.retry / 8 + 1));
+        self.again = (!begun).then(|| Desk::shortly(cx));
         Step::Open
     }
 }
@@ -188,10 +188,10 @@ impl Job for One {
                 register::OpEnd::Moved {
                     may_have_taken_effect,
                     under,
-                    ..
+                    next,
                 } if !over && (under.is_some() || !(may_have_taken_effect && self.writes())) => {
                     self.cross(under);
-                    self.again = Some(cx.after(cx.env.timing.retry / 8 + 1));
+                    self.again = Some(Desk::after_move((self.segment, &self.key), next, cx));
                     Step::Open
                 }
                 other => {
@@ -390,8 +390,7 @@ impl Section {
             self.acquire.keep(cx);
         }
         let begun = desk.operate(client, (self.segment, &self.key), op, cx);
-        let again = cx.after(cx.env.timing.retry / 8 + 1);
-        self.doing = Doing::Operating((!begun).then_some(again));
+        self.doing = Doing::Operating((!begun).then(|| Desk::shortly(cx)));
         Step::Open
     }
 
@@ -413,13 +412,19 @@ impl Section {
             }
             register::OpEnd::NotHolder {
                 may_have_taken_effect,
+            } if cx.env.now.monotonic < client.deadline => {
+                self.unsure |= may_have_taken_effect;
+                self.doing = Doing::Operating(Some(Desk::shortly(cx)));
+                Step::Open
             }
-            | register::OpEnd::Moved {
+            register::OpEnd::Moved {
+                next,
                 may_have_taken_effect,
                 ..
             } if cx.env.now.monotonic < client.deadline => {
                 self.unsure |= may_have_taken_effect;
-                self.doing = Doing::Operating(Some(cx.after(cx.env.timing.retry / 8 + 1)));
+                let again = Desk::after_move((self.segment, &self.key), next, cx);
+                self.doing = Doing::Operating(Some(again));
                 Step::Open
             }
             // Perhaps an earlier transmission, at another node, has written and left.

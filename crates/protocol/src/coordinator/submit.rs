@@ -89,10 +89,6 @@ pub(super) struct Answered {
     pub(super) answer: PrimaryAnswer,
 }
 
-/// One who is about to lead is asked again after so many-th a part of a retry time,
-const SOON: Micros = 1_024;
-/// and so often at most, other pauses included.
-const SOON_MAX: u8 = 64;
 /// So often a question is asked again soon, while nobody leads; then after an eighth of a retry
 /// time.
 const SHORT_PAUSES: u8 = 12;
@@ -228,6 +224,12 @@ impl Submitter {
             lock::Message::Renewed { call, result } => {
                 self.answered(from, call, result.map(PrimaryAnswer::States), cx)
             }
+            lock::Message::Leads { segment } => {
+                let target = Target::Segment(segment);
+                self.ask_now(target, Some(from), cx);
+                self.leads(target, from);
+                None
+            }
             lock::Message::QueueIs { call, result } => {
                 let answer = result.map(|(entries, flag)| PrimaryAnswer::Queue(entries, flag));
                 self.answered(from, call, answer, cx)
@@ -305,12 +307,6 @@ impl Submitter {
                     self.leads(ask.target, hint);
                     self.transmit(id, ask, Some(hint), cx);
                 }
-            }
-            Rejection::NotPrimary(Some(hint)) if *hint == from && ask.pauses < SOON_MAX => {
-                // It has just begun, and waits for its disk.
-                ask.pauses += 1;
-                ask.next = Some(from);
-                self.pause(id, ask, cx.env.timing.retry / SOON + 1, cx);
             }
             Rejection::NotPrimary(_) | Rejection::Elsewhere(_) if ask.news => {
                 self.transmit(id, ask, Some(from), cx);
@@ -421,18 +417,23 @@ impl Submitter {
     /// Asks at once, about these segments, whom this node now takes for the primary. If just that
     /// node is being asked, it is asked again where it refuses.
     pub(super) fn on_news(&mut self, segments: &BTreeSet<SegmentId>, cx: &mut Cx<'_>) {
-        let concerns = |ask: &Ask| match ask.target {
-            Target::Segment(segment) => segments.contains(&segment),
-            Target::Catalogue => false,
-        };
-        let asks = self.open.iter().filter(|(_, ask)| concerns(ask));
+        for segment in segments {
+            let target = Target::Segment(*segment);
+            let primary = cx.topology.primary(target);
+            let primary = primary.filter(|node| cx.topology.hears(*node));
+            self.ask_now(target, primary, cx);
+        }
+    }
+
+    /// Asks that primary all that is open about a target, or, where none is known, what nobody is
+    /// asked.
+    fn ask_now(&mut self, target: Target, primary: Option<NodeName>, cx: &mut Cx<'_>) {
+        let asks = self.open.iter().filter(|(_, ask)| ask.target == target);
         let asks: Vec<u64> = asks.map(|(id, _)| *id).collect();
         for id in asks {
             let Some(mut ask) = self.open.remove(&id) else {
                 continue;
             };
-            let primary = cx.topology.primary(ask.target);
-            let primary = primary.filter(|node| cx.topology.hears(*node));
             if ask.awaits.is_none() || (primary.is_some() && ask.awaits != primary) {
                 // The one that was asked may yet have had it chosen.
                 let asked = ask.awaits.take().is_some();
@@ -453,14 +454,15 @@ impl Submitter {
     }
 }
 
-/// How long to wait for whoever leads next, after so many pauses. A primary that ends its log to go
-/// on with the next is away for a round trip, which is short where the members are near: the first
-/// pause is short, the next ones double up to a 64th of a retry time.
+/// How long to wait for whoever leads next, after so many pauses, unless it says before that it
+/// does. A primary that ends its log to go on with the next is away for a round trip, which is
+/// short where the members are near: the first pause is short, the next ones double up to a 64th
+/// of a retry time.
 fn between_logs(pauses: u8, retry: Micros) -> Micros {
     if pauses >= SHORT_PAUSES {
         return retry / 8;
     }
-    (retry / SOON << pauses).min(retry / 64) + 1
+    ((retry / 1_024) << pauses).min(retry / 64) + 1
 }
 
 /// Whether the question is a forced release.

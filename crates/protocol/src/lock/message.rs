@@ -169,6 +169,11 @@ pub enum Message {
         /// Entries, head first, and the flag.
         result: Result<(Vec<QueueEntry>, Option<u64>), Rejection>,
     },
+    /// The sender leads the segment, and was asked before it did. Losing it costs time alone.
+    Leads {
+        /// The segment.
+        segment: SegmentId,
+    },
 }
 
 impl Message {
@@ -182,6 +187,7 @@ impl Message {
             Message::Submitted { .. }
             | Message::Granted(_)
             | Message::Lost { .. }
+            | Message::Leads { .. }
             | Message::Renewed { .. }
             | Message::QueueIs { .. } => None,
         }

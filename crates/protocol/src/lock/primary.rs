@@ -243,7 +243,7 @@ impl Primary {
                 held,
                 granted,
                 inherited: held && !granted && !words.untold.contains(&lock_ref),
-                ..Holding::new(None, heard)
+                ..Holding::new(Some(known.origin.node), heard)
             };
             (lock_ref, holding)
         };

@@ -2,6 +2,7 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
+use super::early::Early;
 use super::following::{Following, Invitation, Wanted, refuse};
 use super::membership::Settling;
 use super::memory::Kept;
@@ -140,6 +141,8 @@ pub struct Here {
     /// Segments of which this node has come to know where their registers are, or who leads them,
     /// and whoever waits for that here does not know yet.
     pub(super) news: BTreeSet<SegmentId>,
+    /// What has come too early.
+    pub(super) early: Early,
     /// What the last primaries of the logs before said of these logs, which this node is to lead.
     pub(super) words: BTreeMap<SegmentId, (LogId, LastWords)>,
     /// When it next asks whether closing logs may go.
@@ -268,6 +271,7 @@ impl Here {
             to_seal: Vec::new(),
             location_changed: true,
             news: BTreeSet::new(),
+            early: Early::default(),
             words: BTreeMap::new(),
             next_follow_up: 0,
             settling: Settling::default(),
@@ -604,14 +608,10 @@ impl Here {
         room.primary.is_none().then(|| self.not_primary(&room.log))
     }
 
-    /// Another leads this log: perhaps that one. Or this one is about to.
+    /// Another leads this log: perhaps that one.
     fn not_primary(&self, log: &Log) -> Rejection {
-        let me = self.id.name;
-        if log.is_about_to_lead() {
-            return Rejection::NotPrimary(Some(me));
-        }
         let hint = log.primary_node();
-        Rejection::NotPrimary(hint.filter(|n| *n != me))
+        Rejection::NotPrimary(hint.filter(|n| *n != self.id.name))
     }
 
     /// Why this node cannot answer for the present of a segment.
@@ -877,6 +877,7 @@ impl Node {
                 primary.begin(state.queues(), cx);
             });
             self.here.report_started(&[segment], step);
+            self.here.tell_askers(segment, step);
             self.here.news.insert(segment);
         }
     }

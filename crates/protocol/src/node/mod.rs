@@ -9,6 +9,7 @@ mod agenda;
 mod beat;
 mod children;
 pub mod clock_watch;
+mod early;
 mod epochs;
 mod following;
 mod late;
@@ -23,6 +24,7 @@ mod upkeep;
 mod usage;
 
 use self::agenda::Room;
+use self::early::EarlyAsk;
 use self::moving::Mover;
 use crate::base::{Bug, Config, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId};
 use crate::coordinator::Coordinator;
@@ -217,6 +219,7 @@ impl Node {
             self.upkeep(step);
             self.here.follow_up(step);
             self.moves_on(step);
+            self.refuse_early(step);
         }
         let due = match beats {
             true => self.here.rooms(),
@@ -283,6 +286,7 @@ impl Node {
                 }
             } else if !self.here.news.is_empty() {
                 let news = core::mem::take(&mut self.here.news);
+                self.answer_early(&news, step);
                 self.coordinate(step, |coordinator, cx| coordinator.on_news(&news, cx));
             } else {
                 break;
@@ -308,19 +312,16 @@ impl Node {
                 key,
                 ask,
             } => {
-                // Who reads through to an earlier store knows that it is one.
-                if !ask.is_of_the_past() {
-                    self.here.redirect(from, store, step);
-                }
-                let mut cx = env(&self.here.config, step);
-                let at = match ask {
-                    crate::register::Ask::EventualGet => {
-                        topology::AtSegment::or_before(&self.here, store)
-                    }
-                    _ => topology::AtSegment::new(&self.here, store),
+                let ask = EarlyAsk {
+                    from,
+                    call,
+                    store,
+                    key,
+                    ask,
                 };
-                self.replica
-                    .on_ask(from, call, store, key, ask, &at, &mut cx);
+                if let Some(ask) = self.keep_early(ask, step) {
+                    self.on_ask(ask, step);
+                }
             }
             AskStore { call, store, ask } => {
                 let mut cx = env(&self.here.config, step);
@@ -355,6 +356,27 @@ impl Node {
                 self.caller.on_answer(from, call, store, answer, &mut cx);
             }
         }
+    }
+
+    fn on_ask(&mut self, asked: EarlyAsk, step: &mut Step<'_>) {
+        let EarlyAsk {
+            from,
+            call,
+            store,
+            key,
+            ask,
+        } = asked;
+        // Who reads through to an earlier store knows that it is one.
+        if !ask.is_of_the_past() {
+            self.here.redirect(from, store, step);
+        }
+        let mut cx = env(&self.here.config, step);
+        let at = match ask {
+            crate::register::Ask::EventualGet => topology::AtSegment::or_before(&self.here, store),
+            _ => topology::AtSegment::new(&self.here, store),
+        };
+        self.replica
+            .on_ask(from, call, store, key, ask, &at, &mut cx);
     }
 
     fn on_coordinator(
@@ -395,6 +417,9 @@ impl Node {
     fn on_lock(&mut self, from: NodeName, message: lock::Message, step: &mut Step<'_>) {
         if let Some(segment) = message.asks_about() {
             self.here.direct(from, segment, step);
+            if self.here.why_not_leased(segment, step).is_some() {
+                self.here.early.note_asker(segment, from);
+            }
         }
         match message {
             lock::Message::Submit {

@@ -74,12 +74,6 @@ impl Log {
         }
     }
 
-    /// Whether this replica leads ballot 0 as soon as the log's creation is durable here.
-    pub fn is_about_to_lead(&self) -> bool {
-        let first = matches!(&self.role, Role::Leading(lead) if lead.ballot.round == 0);
-        first && self.over.is_none() && !self.has_begun()
-    }
-
     /// Whether nothing can be below this `Begin`, which is durable here, and so is the log.
     fn is_first(&self, lead: &Leading, begin: Slot) -> bool {
         let early = self.planted.has(Bug::CommandsBeforeBegin);

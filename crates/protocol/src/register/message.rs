@@ -1,6 +1,7 @@
 //! Messages of register replicas and those who call them.
 
 use super::once::{Life, PutName};
+use super::policy;
 use crate::base::{Address, Epoch, EventualTag, KeyId, LockRef, Seat, SegmentId, Tag};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -262,6 +263,20 @@ impl Ask {
     /// Whether it is asked of a store whose epoch is known to be over.
     pub(crate) fn is_of_the_past(&self) -> bool {
         self.seals().is_some()
+    }
+
+    /// Bytes of the value in it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Ask::Store { content, .. }
+            | Ask::Carry { content, .. }
+            | Ask::Repair { content, .. }
+            | Ask::RepairEventual { content, .. }
+            | Ask::Harvest { content, .. }
+            | Ask::EventualPut { content, .. }
+            | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
+            _ => 0,
+        }
     }
 
     /// The epoch that the store is sealed towards before this is answered, if it seals.

@@ -179,7 +179,7 @@ impl Replica {
             self.counts.ignored_keyspace += 1;
             return None;
         };
-        if key.key.len() > env.limits.key || bytes_of(&ask) > env.limits.value {
+        if key.key.len() > env.limits.key || ask.bytes() > env.limits.value {
             self.counts.ignored_limit += 1;
             return None;
         }
@@ -860,20 +860,6 @@ fn is_ahead(tag: Tag, now: Now) -> bool {
         None => now.wall.saturating_add(WALL_BOUND),
     };
     is_physical(tag) && tag.sequence > most
-}
-
-/// Bytes of the value that an ask carries.
-fn bytes_of(ask: &Ask) -> usize {
-    match ask {
-        Ask::Store { content, .. }
-        | Ask::Carry { content, .. }
-        | Ask::Repair { content, .. }
-        | Ask::RepairEventual { content, .. }
-        | Ask::Harvest { content, .. }
-        | Ask::EventualPut { content, .. }
-        | Ask::EventualSpread { content, .. } => policy::stored_bytes(content),
-        _ => 0,
-    }
 }
 
 /// Whether an ask is one for keys of this purpose (F7: registers have no locks), and no content is

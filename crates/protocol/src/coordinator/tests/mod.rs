@@ -506,6 +506,30 @@ fn a_refusal_that_news_of_its_sender_crosses_is_no_reason_to_pause() {
     assert!(bench.sent.is_empty(), "it has no news any more");
 }
 
+/// Whoever was asked before it led says so: it is asked at once, by whom nobody else has answered,
+/// and first from then on.
+#[test]
+fn who_has_come_to_lead_is_asked_at_once() {
+    for awaits in [false, true] {
+        let mut bench = Bench::new();
+        bench.ask(1, enter(&["a"], WAIT));
+        let (to, call, segment, command) = bench.submitted();
+        let leads = NodeName(2);
+        assert_ne!(to, leads);
+        if !awaits {
+            bench.answer(to.0, call, Err(Rejection::NotPrimary(None)), 0);
+            assert!(bench.sent.is_empty(), "it pauses");
+        }
+        bench.lock(2, lock::Message::Leads { segment });
+        let (again, same, _, repeated) = bench.submitted();
+        assert_eq!((again, same, &repeated), (leads, call, &command));
+        bench.lock(2, lock::Message::Leads { segment });
+        assert!(bench.sent.is_empty(), "it is being asked");
+        bench.ask(2, Operation::Queue { key: key("a") });
+        assert_eq!(bench.sent[0].0, leads);
+    }
+}
+
 const ELSEWHERE: register::OpEnd = register::OpEnd::Moved {
     next: Some(Epoch(2)),
     under: None,

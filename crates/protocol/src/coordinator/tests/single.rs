@@ -120,6 +120,28 @@ fn going_on_in_the_next_epoch_ends_at_the_deadline_with_the_doubt_of_every_try()
     bench.quiet();
 }
 
+/// Where the next store is known by the time that the last one ends there is nothing to wait for.
+#[test]
+fn going_on_in_an_epoch_that_is_known_needs_no_pause() {
+    let known = register::OpEnd::Moved {
+        next: Some(Epoch::FIRST),
+        under: None,
+        may_have_taken_effect: false,
+    };
+    let held = |bench: &mut Bench| bench.entered(1, "a");
+    let put_of = |bench: &mut Bench| put(&held(bench), false);
+    let read_of = |_: &mut Bench| Operation::Get { key: key("b") };
+    let of: [&dyn Fn(&mut Bench) -> Operation; 2] = [&put_of, &read_of];
+    for operation in of {
+        let mut bench = Bench::new();
+        let operation = operation(&mut bench);
+        bench.ask(2, operation);
+        bench.register(known.clone());
+        bench.wait(0);
+        assert_eq!(bench.registers.under_way().count(), 1, "again");
+    }
+}
+
 /// The same where a write is a section of its own: it is done again when its time has come, and
 /// what ends it keeps the doubt of the tries before.
 #[test]

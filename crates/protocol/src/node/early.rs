@@ -1,0 +1,195 @@
+//! What comes a little too early: asks for a store that begins with a segment's next log, and
+//! questions for a primary from those who take this node for one before it leads.
+//!
+//! **Problem.** Where a log ends, and where an election is under way, nodes learn of it one after
+//! the other. A coordinator without a seat hears of the next epoch from the first member that has
+//! sealed, and asks members that have yet to learn that the last one is over. Refused, it pauses:
+//! it cannot know for how long.
+//!
+//! **Idea.** An ask for a store that is to come is kept, and answered when the store is here. After
+//! half a retry time it is judged as any other, hence refused. A question for a primary is refused
+//! at once, for another node may lead; but whoever asked is told when this node does.
+//!
+//! Nothing depends on it: what is kept is bounded, in pieces and in bytes, and volatile. What does
+//! not fit is refused, which costs a pause. To the protocol an ask that was kept is a message that
+//! was slow.
+
+use super::agenda::Room;
+use super::topology::AtSegment;
+use super::{Here, Node, Step};
+use crate::base::{KeyId, Micros, NodeName, SegmentId};
+use crate::lock;
+use crate::register::{Ask, SegmentView, StoreId};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Asks that are kept.
+const ASKS: usize = 256;
+/// Nodes that are to be told who leads a segment; and segments.
+const ASKERS: usize = 64;
+const SEGMENTS: usize = 1_024;
+
+/// An ask for a store that is not here yet.
+#[derive(Debug)]
+pub(super) struct EarlyAsk {
+    pub(super) from: NodeName,
+    pub(super) call: u64,
+    pub(super) store: StoreId,
+    pub(super) key: KeyId,
+    pub(super) ask: Ask,
+}
+
+/// What has come too early.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    /// With the time when each came, the oldest first.
+    asks: VecDeque<(Micros, EarlyAsk)>,
+    bytes: usize,
+    askers: BTreeMap<SegmentId, BTreeSet<NodeName>>,
+}
+
+impl Early {
+    /// Keeps an ask; hands it back where there is no room.
+    fn keep(&mut self, ask: EarlyAsk, now: Micros, room: usize) -> Option<EarlyAsk> {
+        let bytes = ask.ask.bytes() + ask.key.key.len();
+        if self.asks.len() >= ASKS || self.bytes + bytes > room {
+            return Some(ask);
+        }
+        self.bytes += bytes;
+        self.asks.push_back((now, ask));
+        None
+    }
+
+    /// Takes out the asks of which this is true.
+    fn take(&mut self, mut which: impl FnMut(Micros, &EarlyAsk) -> bool) -> VecDeque<EarlyAsk> {
+        let (taken, kept) = core::mem::take(&mut self.asks)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|(at, ask)| which(*at, ask));
+        self.asks = kept;
+        for (_, ask) in &taken {
+            self.bytes -= ask.ask.bytes() + ask.key.key.len();
+        }
+        taken.into_iter().map(|(_, ask)| ask).collect()
+    }
+
+    /// A node was told that nobody leads a segment here.
+    pub(super) fn note_asker(&mut self, segment: SegmentId, from: NodeName) {
+        if self.askers.len() >= SEGMENTS {
+            self.askers.clear();
+        }
+        let askers = self.askers.entry(segment).or_default();
+        if askers.len() < ASKERS {
+            askers.insert(from);
+        }
+    }
+}
+
+impl Here {
+    /// Whether a store may come to be here that is not yet.
+    fn is_to_come(&self, store: StoreId) -> bool {
+        let room = Room::Segment(store.segment);
+        let own = self.segments.get(&store.segment);
+        let own = own.map(|segment| segment.place.store.epoch);
+        let own = own.or_else(|| self.retired.get(&room).copied());
+        own.unwrap_or_default() < store.epoch
+    }
+
+    /// This node leads a segment: who has asked for its primary asks again.
+    pub(super) fn tell_askers(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        for node in self.early.askers.remove(&segment).unwrap_or_default() {
+            step.fx.promise(node, lock::Message::Leads { segment });
+        }
+    }
+}
+
+impl Node {
+    /// Keeps an ask for a store that is to come; hands back any other.
+    pub(super) fn keep_early(&mut self, ask: EarlyAsk, step: &Step<'_>) -> Option<EarlyAsk> {
+        // An eventual get takes what there is.
+        let before = || AtSegment::or_before(&self.here, ask.store);
+        let any = matches!(ask.ask, Ask::EventualGet) && before().members().is_some();
+        if any || self.replica.has_ended(ask.store) || !self.here.is_to_come(ask.store) {
+            return Some(ask);
+        }
+        let room = self.here.config.limits.window_bytes;
+        self.here.early.keep(ask, step.now.monotonic, room)
+    }
+
+    /// Answers what was asked too early of these segments.
+    pub(super) fn answer_early(&mut self, segments: &BTreeSet<SegmentId>, step: &mut Step<'_>) {
+        let here = &mut self.here;
+        let mut early = core::mem::take(&mut here.early);
+        let asks = early
+            .take(|_, ask| segments.contains(&ask.store.segment) && !here.is_to_come(ask.store));
+        here.early = early;
+        self.answer_all(asks, step);
+    }
+
+    /// Answers what has waited for long enough.
+    pub(super) fn refuse_early(&mut self, step: &mut Step<'_>) {
+        let (now, retry) = (step.now.monotonic, self.here.config.timing.retry);
+        let asks = self.here.early.take(|at, _| at + retry / 2 <= now);
+        self.answer_all(asks, step);
+    }
+
+    fn answer_all(&mut self, asks: VecDeque<EarlyAsk>, step: &mut Step<'_>) {
+        for ask in asks {
+            self.on_ask(ask, step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Epoch, KeyspaceId};
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use bytes::Bytes;
+
+    fn ask(epoch: u64, bytes: usize) -> EarlyAsk {
+        EarlyAsk {
+            from: NodeName(1),
+            call: epoch,
+            store: StoreId {
+                segment: SegmentId(0),
+                epoch: Epoch(epoch),
+            },
+            key: KeyId {
+                keyspace: KeyspaceId(1),
+                key: Bytes::from(vec![0; bytes]),
+            },
+            ask: Ask::Inspect,
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_what_is_taken_makes_room() {
+        let mut early = Early::default();
+        assert!(early.keep(ask(1, 60), 0, 100).is_none());
+        assert!(early.keep(ask(2, 60), 0, 100).is_some(), "too many bytes");
+        assert!(early.keep(ask(2, 40), 5, 100).is_none());
+        let taken = early.take(|at, _| at < 5);
+        assert_eq!(taken.iter().map(|a| a.call).collect::<Vec<_>>(), [1]);
+        for call in 3.. {
+            if early.keep(ask(call, 0), 5, 100).is_some() {
+                assert_eq!(early.asks.len(), ASKS);
+                break;
+            }
+        }
+        assert_eq!(early.take(|_, _| true).len(), ASKS);
+        assert_eq!(early.bytes, 0);
+    }
+
+    #[test]
+    fn who_is_told_who_leads_is_bounded() {
+        let mut early = Early::default();
+        for node in 0..2 * ASKERS as u32 {
+            early.note_asker(SegmentId(0), NodeName(node));
+        }
+        assert_eq!(early.askers[&SegmentId(0)].len(), ASKERS);
+        for segment in 0..2 * SEGMENTS as u32 {
+            early.note_asker(SegmentId(segment), NodeName(1));
+            assert!(early.askers.len() <= SEGMENTS);
+        }
+    }
+}
