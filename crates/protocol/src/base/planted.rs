@@ -416,6 +416,9 @@ planted_bugs! {
     /// V5: a write that went on in the next epoch, and that no clock tells to have ended, is stored
     /// once more, under a tag above whatever has ended since.
     CrossedIsStoredAgain,
+    /// What was kept for a store that was to come is answered in one step, which does not read what
+    /// it writes.
+    KeptAsksShareAStep,
     /// R2: who votes for the end of a log that moves does not seal the segment's store.
     StopWithoutSeal,
     /// R4: a log that goes on without this node goes although nothing is chosen in what follows.

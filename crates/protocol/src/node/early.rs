@@ -12,12 +12,12 @@
 //!
 //! Nothing depends on it: what is kept is bounded, in pieces and in bytes, and volatile. What does
 //! not fit is refused, which costs a pause. To the protocol an ask that was kept is a message that
-//! was slow.
+//! was slow: each is answered in a step of its own, for a step does not read what it has written.
 
 use super::agenda::Room;
 use super::topology::AtSegment;
 use super::{Here, Node, Step};
-use crate::base::{KeyId, Micros, NodeName, SegmentId};
+use crate::base::{Bug, KeyId, Micros, NodeName, SegmentId};
 use crate::lock;
 use crate::register::{Ask, SegmentView, StoreId};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,11 +38,20 @@ pub(super) struct EarlyAsk {
     pub(super) ask: Ask,
 }
 
+impl EarlyAsk {
+    fn bytes(&self) -> usize {
+        self.ask.bytes() + self.key.key.len()
+    }
+}
+
 /// What has come too early.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     /// With the time when each came, the oldest first.
     asks: VecDeque<(Micros, EarlyAsk)>,
+    /// Those whose store is here, or that have waited for long enough.
+    ready: VecDeque<EarlyAsk>,
+    /// Bytes of both.
     bytes: usize,
     askers: BTreeMap<SegmentId, BTreeSet<NodeName>>,
 }
@@ -50,8 +59,8 @@ pub(super) struct Early {
 impl Early {
     /// Keeps an ask; hands it back where there is no room.
     fn keep(&mut self, ask: EarlyAsk, now: Micros, room: usize) -> Option<EarlyAsk> {
-        let bytes = ask.ask.bytes() + ask.key.key.len();
-        if self.asks.len() >= ASKS || self.bytes + bytes > room {
+        let (pieces, bytes) = (self.asks.len() + self.ready.len(), ask.bytes());
+        if pieces >= ASKS || self.bytes + bytes > room {
             return Some(ask);
         }
         self.bytes += bytes;
@@ -59,16 +68,24 @@ impl Early {
         None
     }
 
-    /// Takes out the asks of which this is true.
-    fn take(&mut self, mut which: impl FnMut(Micros, &EarlyAsk) -> bool) -> VecDeque<EarlyAsk> {
-        let (taken, kept) = core::mem::take(&mut self.asks)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|(at, ask)| which(*at, ask));
+    /// The asks of which this is true are to be answered.
+    fn release(&mut self, mut which: impl FnMut(Micros, &EarlyAsk) -> bool) {
+        let asks = core::mem::take(&mut self.asks).into_iter();
+        let (ready, kept) = asks.partition::<VecDeque<_>, _>(|(at, ask)| which(*at, ask));
+        self.ready.extend(ready.into_iter().map(|(_, ask)| ask));
         self.asks = kept;
-        for (_, ask) in &taken {
-            self.bytes -= ask.ask.bytes() + ask.key.key.len();
-        }
-        taken.into_iter().map(|(_, ask)| ask).collect()
+    }
+
+    /// The next ask that is to be answered.
+    pub(super) fn next(&mut self) -> Option<EarlyAsk> {
+        let ask = self.ready.pop_front()?;
+        self.bytes -= ask.bytes();
+        Some(ask)
+    }
+
+    /// When there is something to answer: at once, if there is.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        (!self.ready.is_empty()).then_some(0)
     }
 
     /// A node was told that nobody leads a segment here.
@@ -93,6 +110,20 @@ impl Here {
         own.unwrap_or_default() < store.epoch
     }
 
+    /// The stores of these segments may be here now.
+    pub(super) fn release_early(&mut self, segments: &BTreeSet<SegmentId>) {
+        let mut early = core::mem::take(&mut self.early);
+        early
+            .release(|_, ask| segments.contains(&ask.store.segment) && !self.is_to_come(ask.store));
+        self.early = early;
+    }
+
+    /// Keeps nothing for longer than half a retry time.
+    pub(super) fn refuse_early(&mut self, step: &Step<'_>) {
+        let (now, most) = (step.now.monotonic, self.config.timing.retry / 2);
+        self.early.release(|at, _| at + most <= now);
+    }
+
     /// This node leads a segment: who has asked for its primary asks again.
     pub(super) fn tell_askers(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         for node in self.early.askers.remove(&segment).unwrap_or_default() {
@@ -114,26 +145,13 @@ impl Node {
         self.here.early.keep(ask, step.now.monotonic, room)
     }
 
-    /// Answers what was asked too early of these segments.
-    pub(super) fn answer_early(&mut self, segments: &BTreeSet<SegmentId>, step: &mut Step<'_>) {
-        let here = &mut self.here;
-        let mut early = core::mem::take(&mut here.early);
-        let asks = early
-            .take(|_, ask| segments.contains(&ask.store.segment) && !here.is_to_come(ask.store));
-        here.early = early;
-        self.answer_all(asks, step);
-    }
-
-    /// Answers what has waited for long enough.
-    pub(super) fn refuse_early(&mut self, step: &mut Step<'_>) {
-        let (now, retry) = (step.now.monotonic, self.here.config.timing.retry);
-        let asks = self.here.early.take(|at, _| at + retry / 2 <= now);
-        self.answer_all(asks, step);
-    }
-
-    fn answer_all(&mut self, asks: VecDeque<EarlyAsk>, step: &mut Step<'_>) {
-        for ask in asks {
+    /// Answers an ask that was kept: nothing else in this step.
+    pub(super) fn answer_kept(&mut self, ask: EarlyAsk, step: &mut Step<'_>) {
+        let all = self.here.config.planted.has(Bug::KeptAsksShareAStep);
+        let mut next = Some(ask);
+        while let Some(ask) = next.take() {
             self.on_ask(ask, step);
+            next = all.then(|| self.here.early.next()).flatten();
         }
     }
 }
@@ -143,7 +161,6 @@ mod tests {
     use super::*;
     use crate::base::{Epoch, KeyspaceId};
     use alloc::vec;
-    use alloc::vec::Vec;
     use bytes::Bytes;
 
     fn ask(epoch: u64, bytes: usize) -> EarlyAsk {
@@ -168,15 +185,19 @@ mod tests {
         assert!(early.keep(ask(1, 60), 0, 100).is_none());
         assert!(early.keep(ask(2, 60), 0, 100).is_some(), "too many bytes");
         assert!(early.keep(ask(2, 40), 5, 100).is_none());
-        let taken = early.take(|at, _| at < 5);
-        assert_eq!(taken.iter().map(|a| a.call).collect::<Vec<_>>(), [1]);
+        early.release(|at, _| at < 5);
+        assert!(early.keep(ask(3, 60), 5, 100).is_some(), "not answered yet");
+        assert_eq!(early.next().map(|ask| ask.call), Some(1));
+        assert!(early.next().is_none() && early.wake().is_none());
         for call in 3.. {
             if early.keep(ask(call, 0), 5, 100).is_some() {
                 assert_eq!(early.asks.len(), ASKS);
                 break;
             }
         }
-        assert_eq!(early.take(|_, _| true).len(), ASKS);
+        early.release(|_, _| true);
+        assert!(early.keep(ask(3, 0), 5, 100).is_some(), "not answered yet");
+        assert_eq!(core::iter::from_fn(|| early.next()).count(), ASKS);
         assert_eq!(early.bytes, 0);
     }
 

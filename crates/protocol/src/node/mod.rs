@@ -110,7 +110,10 @@ impl Node {
             Input::Cancel(call) => {
                 self.coordinate(&mut step, |coordinator, cx| coordinator.on_cancel(call, cx));
             }
-            Input::Tick => self.tick(&mut step),
+            Input::Tick => match self.here.early.next() {
+                Some(ask) => self.answer_kept(ask, &mut step),
+                None => self.tick(&mut step),
+            },
             Input::Retire => self.retire(&mut step),
             Input::Gone(peer) => self.here.on_gone(peer, &mut step),
             Input::Writable(writable) => {
@@ -128,6 +131,7 @@ impl Node {
         let wishes = [
             Some(self.next_beat),
             self.here.agenda.next(),
+            self.here.early.wake(),
             self.caller.wake(),
             self.replica.wake(),
             self.coordinator.wake(),
@@ -219,7 +223,7 @@ impl Node {
             self.upkeep(step);
             self.here.follow_up(step);
             self.moves_on(step);
-            self.refuse_early(step);
+            self.here.refuse_early(step);
         }
         let due = match beats {
             true => self.here.rooms(),
@@ -286,7 +290,7 @@ impl Node {
                 }
             } else if !self.here.news.is_empty() {
                 let news = core::mem::take(&mut self.here.news);
-                self.answer_early(&news, step);
+                self.here.release_early(&news);
                 self.coordinate(step, |coordinator, cx| coordinator.on_news(&news, cx));
             } else {
                 break;

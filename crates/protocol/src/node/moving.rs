@@ -207,6 +207,18 @@ impl Here {
         name == self.id.name || heard.is_some_and(|at| at + lease > step.now.monotonic)
     }
 
+    /// A store of this node that its group has not moved from, or that this node owes it something
+    /// of; with the epoch that follows and its members.
+    fn owes(&self, store: StoreId) -> Option<(StoreId, Epoch, View)> {
+        let location = self.directory.location_of(store.segment)?;
+        let mut pasts = location.pasts(store.segment).iter();
+        let past = pasts.find(|past| past.epoch == store.epoch)?;
+        let view = location.view_of(store.epoch)?;
+        let seat = view.seat_of(self.id.name)?;
+        let owed = past.open || past.owed.contains(&seat);
+        owed.then_some((store, location.store(), view))
+    }
+
     /// The members of a source whose lists are merged: those that are heard, if they are a
     /// majority. Every policy's quorums are majorities at least, and meet it.
     fn walkable(&self, view: &View, step: &Step<'_>) -> Option<Vec<List>> {
@@ -645,9 +657,14 @@ impl Node {
                 gone.push((store, location.store()));
             }
         }
+        let owed = self.replica.unknown().into_iter();
+        let owed: Vec<(StoreId, Epoch, View)> = owed.filter_map(|at| self.here.owes(at)).collect();
         let mut cx = env(&self.here.config, step);
         for (store, next) in gone {
             self.replica.delete_own(store, next, &mut cx);
+        }
+        for (store, next, members) in owed {
+            self.replica.seal_unknown(store, next, members, &mut cx);
         }
     }
 

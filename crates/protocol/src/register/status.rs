@@ -25,7 +25,8 @@
 //! * A sealed store never changes until it is deleted, through restarts too.
 //! * A status is durable when an answer that tells it leaves.
 //! * A damaged status is that of a store that is not open: everything is void, for it may have been
-//!   deleted. Only a delete goes on from there.
+//!   deleted. A delete goes on from there, and a seal where this node knows that the group waits
+//!   for what it has: what it knows of its group is durable before it deletes anything.
 //!
 //! The status of every store that is not open is kept in memory, with its view: an ask costs no
 //! read for it, and a member of an epoch that has ended answers for it long after it has forgotten
@@ -232,6 +233,29 @@ impl Replica {
             // Only a damaged status is an error: that of an open store is none.
             let _ = self.seal(store, next, &view, env);
         }
+    }
+
+    /// Stores of which it is not known here what became of them: their status is damaged.
+    pub(crate) fn unknown(&self) -> Vec<StoreId> {
+        let unknown = self
+            .stores
+            .closed
+            .iter()
+            .filter(|(_, ended)| ended.is_err());
+        unknown.map(|(store, _)| *store).collect()
+    }
+
+    /// The status of a store of this node is damaged, and the group waits for what is in it, as
+    /// this node knows: so it is not deleted. Those are its members, and its segment goes on in
+    /// `next`.
+    pub(crate) fn seal_unknown(
+        &mut self,
+        store: StoreId,
+        next: Epoch,
+        members: View,
+        env: &mut Env<'_>,
+    ) {
+        self.close(store, Status::Sealed { next }, Some(members), env);
     }
 
     /// Stores of this node of which there is anything: registers, or a seal that stands for them.

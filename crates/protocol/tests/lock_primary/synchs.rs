@@ -511,3 +511,24 @@ fn g58_a_section_of_which_renewals_alone_ask_how_long_it_has_lasted_has_no_end()
     let planted = Planted::only(Bug::OverByRenewalAlone);
     assert_eq!(WORDS.map(|word| outlives(planted, word)), [true; 3]);
 }
+
+/// A key has yet to move when a reader comes behind one that holds: what a dead synch has left at a
+/// member was not seen by the read of the first one's grant, and is seen by that of the second.
+#[test]
+fn a_reader_that_meets_a_dead_synch_does_not_wait_for_those_before_it() {
+    let (mut bench, _) = Bench::new(0);
+    let comes = |bench: &mut Bench| {
+        bench.begins_one(|bench| {
+            bench.reader();
+        })
+    };
+    let first = comes(&mut bench);
+    bench.read_ends(first, entry(None, Tag::ZERO));
+    assert!(bench.granted().is_some());
+    let second = comes(&mut bench);
+    let settles = bench.begins_one(|bench| bench.read_ends(second, register::OpEnd::Unmoved));
+    let again = bench.begins_one(|bench| bench.read_ends(settles, synched(Tag::ZERO)));
+    assert!(bench.granted().is_none());
+    bench.read_ends(again, entry(None, Tag::ZERO));
+    assert_eq!(bench.granted(), Some(EntryValue::Absent));
+}

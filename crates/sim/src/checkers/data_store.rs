@@ -193,8 +193,20 @@ impl Key {
         (places, catalogue): (&Places, &Catalogue),
         counts: impl Fn(Tag) -> bool,
     ) -> Option<String> {
-        // A cell that was only fenced holds nothing.
-        let cells = self.cells.values().flat_map(|c| &c.1.versions);
+        // A cell that was only fenced holds nothing; and what is on a disk that is lost, in a store
+        // that nobody waits for any more, is never deleted.
+        let at = places.location(self.segment);
+        let past = |epoch| {
+            at.pasts(self.segment)
+                .iter()
+                .any(|past| past.epoch == epoch)
+        };
+        let waits = |epoch| at.store() <= epoch || past(epoch);
+        let cells = self
+            .cells
+            .iter()
+            .filter(|((epoch, at), _)| !lost.contains(at) || waits(*epoch));
+        let cells = cells.flat_map(|(_, (_, seen))| &seen.versions);
         let cells = cells.filter(|v| counts(v.tag));
         let Version {
             tag: highest,

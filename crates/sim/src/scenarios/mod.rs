@@ -13,6 +13,7 @@ mod callers;
 mod clocks;
 mod coded;
 mod commands;
+mod early;
 mod found;
 mod identity;
 mod keyspaces;
@@ -917,6 +918,11 @@ const LIST: &[Scenario] = &[
         play: ring::gift_at_one,
     },
     Scenario {
+        name: "ring-rotten-seal",
+        about: "what became of a store is not known where an eventual value is",
+        play: ring::rotten_seal,
+    },
+    Scenario {
         name: "ring-rotten-gift",
         about: "an eventual value rots at a member that is harvested",
         play: ring::rotten_gift,
@@ -953,7 +959,8 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
     let ring = learners::LIST
         .iter()
         .chain(split::LIST)
-        .chain(listings::LIST);
+        .chain(listings::LIST)
+        .chain(early::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }
 

@@ -18,7 +18,8 @@ use fermata_protocol::command::{Body, Command, GroupCommand, LockCommand};
 use fermata_protocol::paxos::Entry;
 use fermata_protocol::register::{Ask, Message as Register, StoreAsk};
 use fermata_protocol::request::{Code, Mode};
-use fermata_protocol::{Message, paxos, ring};
+use fermata_protocol::wire::record;
+use fermata_protocol::{Memory, Message, paxos, ring};
 
 pub(super) const D: NodeName = NodeName(4);
 pub(super) const E: NodeName = NodeName(5);
@@ -781,6 +782,32 @@ pub(super) fn late_gift(stage: &mut Stage) {
         );
         stage.leave(h2, section);
     }
+}
+
+/// Values have yet to move when the record rots by which A knows that it has sealed their store.
+pub(super) fn rotten_seal(stage: &mut Stage) {
+    let (near, far) = (stage.client(&[1]), stage.client(&[5]));
+    stage.lose(spread_to(&[B, C]));
+    stage.eventual_put(near, "e1");
+    let unlisted = stage.lose(lists_to(&[A, B, C]));
+    next(stage, &[D, E, F]);
+    let machine = stage.world.machines.get_mut(&A).expect("a member");
+    let (from, to) = record::all_statuses();
+    let seals = machine.memory().expect("it runs").scan(&from, &to, 2);
+    let rotten = seals.into_iter().filter_map(|(_, value)| value.ok());
+    let rotten = rotten.filter(|value| machine.disk.rot_value(value)).count();
+    stage.expect(rotten > 0, "a seal is in the log");
+    stage.world.monitor.rotten(A);
+    stage.world.stop(A, true);
+    stage.world.start(A);
+    stage.discard(unlisted);
+    random::rest(&mut stage.world);
+    let Some(section) = stage.enter(far) else {
+        return;
+    };
+    let found = stage.found(section) == value("e1");
+    stage.expect(found, "what A alone has is given on");
+    stage.leave(far, section);
 }
 
 /// the record of an eventual value rots at A; B and C have the value, too.
