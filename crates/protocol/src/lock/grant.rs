@@ -145,8 +145,6 @@ pub(super) struct Grants {
     /// Keys whose settling in their front's name has failed, and when it may be tried again:
     /// something of it may be in flight, so that the front does not read but synch (G1).
     unsettled: BTreeMap<KeyId, Micros>,
-    /// Keys that were settled, and of which a reader has seen since that they have not moved (S4).
-    unmoved: BTreeSet<KeyId>,
     /// Keys whose flag was set beside a put that was under way: that flag, and whether the put is
     /// known to be at its quorum, which makes the key as good as clear. Not any more once a synch
     /// has begun under the flag: that one clears it.
@@ -195,7 +193,6 @@ impl Grants {
             paused: BTreeSet::new(),
             ready: BTreeSet::new(),
             unsettled: BTreeMap::new(),
-            unmoved: BTreeSet::new(),
             kept: BTreeMap::new(),
         }
     }
@@ -354,7 +351,6 @@ impl Grants {
             if !wanted(key) {
                 self.settled.remove(key);
                 self.unsettled.remove(key);
-                self.unmoved.remove(key);
             }
         }
         for (key, tag) in &applied.left {
@@ -590,9 +586,6 @@ impl Grants {
     /// flag would lose it to the first one's `SynchDone` while it is under way (G28).
     fn is_certain(&self, key: &KeyId, flag: Option<u64>, planted: Planted) -> bool {
         let again = planted.has(Bug::SynchBesideItsDone);
-        if self.unmoved.contains(key) {
-            return false;
-        }
         match self.settled.get(key) {
             Some(cleared) => flag.is_none() || (flag == *cleared && !again),
             None => flag.is_none() && planted.has(Bug::FrontNotSettled),
@@ -626,7 +619,6 @@ impl Grants {
             return None;
         }
         self.unsettled.remove(&key);
-        self.unmoved.remove(&key);
         self.settled.insert(key.clone(), flag);
         flag.map(|flag| LockCommand::SynchDone { key, flag })
     }
@@ -847,12 +839,7 @@ impl Grants {
             }
             // Its own synch moves it (S4).
             OpEnd::Unmoved if front => self.synch(lock_ref, key, None, queues, cx),
-            // Its front has settled the key, and something that was under way then has been seen
-            // now: the key is settled anew, in the front's name and to what that one was told.
-            OpEnd::Unmoved => {
-                self.unmoved.insert(key.clone());
-                self.follow_first(lock_ref, key, queues, cx);
-            }
+            OpEnd::Unmoved => self.pause(lock_ref, key, true, cx),
             _ => {
                 self.pause(lock_ref, key, false, cx);
             }

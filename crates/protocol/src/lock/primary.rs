@@ -83,6 +83,8 @@ impl Pending {
 pub(super) struct Holding {
     /// Where grants and losses are pushed.
     pub(super) waiter: Option<NodeName>,
+    /// That is the coordinator which has enqueued it, as an earlier primary has noted.
+    guessed: bool,
     /// When its client was last heard; for a new primary, when it began to lead.
     pub(super) heard: Micros,
     /// When it was first seen to hold, by this primary.
@@ -117,6 +119,7 @@ impl Holding {
     fn new(waiter: Option<NodeName>, heard: Micros) -> Holding {
         Holding {
             waiter,
+            guessed: false,
             heard,
             entered: None,
             before: 0,
@@ -243,6 +246,7 @@ impl Primary {
                 held,
                 granted,
                 inherited: held && !granted && !words.untold.contains(&lock_ref),
+                guessed: true,
                 ..Holding::new(Some(known.origin.node), heard)
             };
             (lock_ref, holding)
@@ -543,8 +547,10 @@ impl Primary {
     fn attend(&mut self, known: (LockRef, &Ref), from: NodeName, waits: bool, now: Now) {
         let (lock_ref, known) = known;
         if let Some(holding) = self.holdings.get_mut(&lock_ref) {
-            if waits || holding.waiter.is_none() {
+            // The client of one that holds may have gone on elsewhere since it was enqueued.
+            if waits || holding.waiter.is_none() || (holding.guessed && holding.held) {
                 holding.waiter = Some(from);
+                holding.guessed = false;
             }
             let lax = self.planted.has(Bug::ReleaseWaitsForever);
             let over = holding.is_over(known, now, self.planted);

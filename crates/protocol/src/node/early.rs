@@ -15,15 +15,14 @@
 //! was slow: each is answered in a step of its own, for a step does not read what it has written.
 
 use super::agenda::Room;
-use super::topology::AtSegment;
 use super::{Here, Node, Step};
 use crate::base::{Bug, KeyId, Micros, NodeName, SegmentId};
 use crate::lock;
-use crate::register::{Ask, SegmentView, StoreId};
+use crate::register::{Ask, StoreId};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Asks that are kept.
-const ASKS: usize = 256;
+const ASKS: usize = 64;
 /// Nodes that are to be told who leads a segment; and segments.
 const ASKERS: usize = 64;
 const SEGMENTS: usize = 1_024;
@@ -107,7 +106,9 @@ impl Here {
         let own = self.segments.get(&store.segment);
         let own = own.map(|segment| segment.place.store.epoch);
         let own = own.or_else(|| self.retired.get(&room).copied());
-        own.unwrap_or_default() < store.epoch
+        let location = self.directory.location_of(store.segment);
+        let beyond = location.is_some_and(|at| at.store() > store.epoch);
+        own.unwrap_or_default() < store.epoch && !beyond
     }
 
     /// The stores of these segments may be here now.
@@ -135,9 +136,9 @@ impl Here {
 impl Node {
     /// Keeps an ask for a store that is to come; hands back any other.
     pub(super) fn keep_early(&mut self, ask: EarlyAsk, step: &Step<'_>) -> Option<EarlyAsk> {
-        // An eventual get takes what there is.
-        let before = || AtSegment::or_before(&self.here, ask.store);
-        let any = matches!(ask.ask, Ask::EventualGet) && before().members().is_some();
+        // An eventual get goes on at any other member; and of an eventual put only so many later
+        // ones are told from a repetition (G16).
+        let any = matches!(ask.ask, Ask::EventualGet | Ask::EventualPut { .. });
         if any || self.replica.has_ended(ask.store) || !self.here.is_to_come(ask.store) {
             return Some(ask);
         }

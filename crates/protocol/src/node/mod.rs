@@ -110,10 +110,12 @@ impl Node {
             Input::Cancel(call) => {
                 self.coordinate(&mut step, |coordinator, cx| coordinator.on_cancel(call, cx));
             }
-            Input::Tick => match self.here.early.next() {
+            // What is kept does not keep a beat waiting.
+            Input::Tick if step.now.monotonic < self.next_beat => match self.here.early.next() {
                 Some(ask) => self.answer_kept(ask, &mut step),
                 None => self.tick(&mut step),
             },
+            Input::Tick => self.tick(&mut step),
             Input::Retire => self.retire(&mut step),
             Input::Gone(peer) => self.here.on_gone(peer, &mut step),
             Input::Writable(writable) => {

@@ -123,11 +123,6 @@ impl<'a> Cells<'a> {
         })
     }
 
-    /// Whether anything was ever stored.
-    pub(super) fn is_something(&self) -> bool {
-        self.tag > Tag::ZERO || self.eventual.is_some()
-    }
-
     /// A newer eventual put, as a synch for a ref takes it over: below the adopter, whoever took
     /// the put, for an adoption is no write (G24).
     pub(super) fn adopted(

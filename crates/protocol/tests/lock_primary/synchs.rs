@@ -512,23 +512,16 @@ fn g58_a_section_of_which_renewals_alone_ask_how_long_it_has_lasted_has_no_end()
     assert_eq!(WORDS.map(|word| outlives(planted, word)), [true; 3]);
 }
 
-/// A key has yet to move when a reader comes behind one that holds: what a dead synch has left at a
-/// member was not seen by the read of the first one's grant, and is seen by that of the second.
+/// A section is renewed through another node than it was enqueued at, under a primary that was not
+/// there then: that node is told of its end.
 #[test]
-fn a_reader_that_meets_a_dead_synch_does_not_wait_for_those_before_it() {
-    let (mut bench, _) = Bench::new(0);
-    let comes = |bench: &mut Bench| {
-        bench.begins_one(|bench| {
-            bench.reader();
-        })
-    };
-    let first = comes(&mut bench);
-    bench.read_ends(first, entry(None, Tag::ZERO));
-    assert!(bench.granted().is_some());
-    let second = comes(&mut bench);
-    let settles = bench.begins_one(|bench| bench.read_ends(second, register::OpEnd::Unmoved));
-    let again = bench.begins_one(|bench| bench.read_ends(settles, synched(Tag::ZERO)));
-    assert!(bench.granted().is_none());
-    bench.read_ends(again, entry(None, Tag::ZERO));
-    assert_eq!(bench.granted(), Some(EntryValue::Absent));
+fn who_renews_a_section_is_told_of_its_end_whoever_has_enqueued_it() {
+    let (mut bench, refs) = Bench::new(1);
+    let (elsewhere, held) = (NodeName(7), [(refs[0], 0)]);
+    bench.step(|it, state, cx| {
+        it.on_renew(elsewhere, SessionId(9), (&held, &[]), state.queues(), cx)
+    });
+    let (lock_ref, key) = (refs[0], None);
+    let release = bench.command(LockCommand::Release { lock_ref, key });
+    assert_eq!(told_lost(&mut bench, &release, refs[0]), [elsewhere]);
 }

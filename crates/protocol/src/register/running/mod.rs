@@ -513,15 +513,18 @@ impl Running {
             Answer::Inspection(inspection) if matches!(self.op, Op::Inspect { .. }) => {
                 Next::Done(OpEnd::Inspection(inspection))
             }
-            // Whoever is here was not there: those who were are asked, too, and the first one gives
-            // what it had.
-            Answer::Unmoved if get => {
-                self.enter(Phase::Collect, env.now.monotonic);
-                Next::Phase
-            }
-            Answer::Void | Answer::Elsewhere | Answer::DiskFull => {
+            Answer::Void | Answer::Elsewhere | Answer::DiskFull | Answer::Unmoved => {
+                if answer == Answer::Unmoved {
+                    self.pass_over_strangers();
+                }
                 self.members[usize::from(seat.0)].refusal = Some(answer);
                 let refused = self.members.iter().filter(|m| m.refusal.is_some()).count();
+                let unmoved = |m: &Member| m.refusal == Some(Answer::Unmoved);
+                if refused == self.members.len() && self.members.iter().any(unmoved) {
+                    // Whoever is here was not there: the sources are asked.
+                    self.enter(Phase::Collect, env.now.monotonic);
+                    return Next::Phase;
+                }
                 if refused == self.members.len() {
                     return Next::Done(self.refused(env));
                 }
@@ -558,7 +561,6 @@ impl Running {
         match self.phase {
             Phase::One { .. } => return Next::Wait,
             Phase::Passing { tag, .. } => return self.passing(tag, env),
-            _ if self.has_any(env.planted) => return self.collected(env),
             _ => {}
         }
         let q = self.quorum_size(env);

@@ -7,7 +7,7 @@
 
 use super::super::message::{Answer, Ask, Content, Moved, StoreId};
 use super::super::op::{Op, OpEnd, Place};
-use super::super::reading::{Cells, Heard, fence_of, highest};
+use super::super::reading::{Heard, fence_of, highest};
 use super::super::{op, shape_in};
 use super::{Into, Member, Next, Phase, Running};
 use crate::base::{Bug, Epoch, Micros, NodeName, Planted, Seat, Tag};
@@ -134,6 +134,18 @@ impl Running {
                     member.due = now + env.timing.retry;
                     asks.push((node, of.store, ask.clone()));
                 }
+            }
+        }
+    }
+
+    /// A key has not moved: who was no member of a source can tell nothing of it either, and nobody
+    /// waits for that.
+    pub(super) fn pass_over_strangers(&mut self) {
+        for (member, node) in self.members.iter_mut().zip(self.place.view.nodes()) {
+            let mut sources = self.sources.iter();
+            let stranger = sources.any(|source| source.of.view.seat_of(node).is_none());
+            if stranger && member.refusal.is_none() {
+                member.refusal = Some(Answer::Unmoved);
             }
         }
     }
@@ -280,18 +292,6 @@ impl Running {
                 .collect(),
             shape: self.place.shape(),
         }
-    }
-
-    /// Whether an eventual get of a key that has not moved has found something: any member of a
-    /// source would have answered by what it has, as long as it was one of the present store.
-    pub(super) fn has_any(&self, planted: Planted) -> bool {
-        let gets = matches!(
-            (&self.op, &self.phase),
-            (Op::EventualGet { .. }, Phase::Collect)
-        );
-        let sources = self.heard();
-        gets && sources.iter().any(|source| !source.answers.is_empty())
-            && Cells::of(&self.present(), &sources, planted).is_some_and(|c| c.is_something())
     }
 
     /// What the sources have answered, where it counts: nothing of a key that has moved.
