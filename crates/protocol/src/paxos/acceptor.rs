@@ -77,6 +77,14 @@ impl Log {
             if let Some(holder) = self.bound(from, env.now, env.timing) {
                 return self.send(from, Message::Leased { ballot, holder }, env);
             }
+            // Two that stand at the same time, again and again, would each give way to the other:
+            // the higher ballot does not, though its own acceptor is asked last.
+            if let Role::Candidate(own) = &self.role
+                && own.ballot > ballot
+            {
+                let promised = own.ballot;
+                return self.vow(from, Message::Refused { ballot, promised }, env);
+            }
             self.raise(ballot, env);
             // The candidate gets the time that a leader would get.
             self.wait_election(env.now.monotonic + env.timing.retry, env.timing);
