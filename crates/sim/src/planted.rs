@@ -255,7 +255,11 @@ const SUITES: &[(&str, &[Bug])] = &[
     // longer than it must.
     (
         "paxos_log::rules",
-        &[Bug::OwnVoteNotRepeated, Bug::LateBeatBinds],
+        &[
+            Bug::OwnVoteNotRepeated,
+            Bug::LateBeatBinds,
+            Bug::CandidateGivesWay,
+        ],
     ),
     // Between two steps of a primary.
     (

@@ -416,6 +416,8 @@ planted_bugs! {
     /// V5: a write that went on in the next epoch, and that no clock tells to have ended, is stored
     /// once more, under a tag above whatever has ended since.
     CrossedIsStoredAgain,
+    /// G71: a candidate promises a lower ballot than the one with which it stands.
+    CandidateGivesWay,
     /// What was kept for a store that was to come is answered in one step, which does not read what
     /// it writes.
     KeptAsksShareAStep,

@@ -81,6 +81,7 @@ impl Log {
             // the higher ballot does not, though its own acceptor is asked last.
             if let Role::Candidate(own) = &self.role
                 && own.ballot > ballot
+                && !self.planted.has(Bug::CandidateGivesWay)
             {
                 let promised = own.ballot;
                 return self.vow(from, Message::Refused { ballot, promised }, env);

@@ -441,6 +441,39 @@ fn a_candidate_asks_itself_again_whose_own_promise_was_lost() {
     assert!(world.log(1).leadership().is_some());
 }
 
+/// G71: B stands, and is asked by A, which stands with a lower ballot; then C promises B. Whether B
+/// leads.
+fn leads_beside_a_lower_candidate(planted: Planted) -> bool {
+    let mut world = World::new(3, 1, planted);
+    world.calm(2_000_000);
+    let ballot = stands(&mut world);
+    let above = world.log(1).chosen();
+    let lower = Ballot {
+        seat: Seat(0),
+        ..ballot
+    };
+    let prepare = Paxos::Prepare {
+        ballot: lower,
+        above,
+    };
+    world.deliver(0, 1, Packet::Paxos(prepare));
+    promised_by_the_third(&mut world, ballot, above, above);
+    for _ in 0..4 {
+        hears_itself(&mut world, 1);
+    }
+    world.log(1).leadership().is_some()
+}
+
+#[test]
+fn g71_a_candidate_does_not_give_way_to_a_lower_one() {
+    assert!(leads_beside_a_lower_candidate(Planted::NONE));
+    #[cfg(feature = "planted-bugs")]
+    {
+        let planted = Planted::only(Bug::CandidateGivesWay);
+        assert!(!leads_beside_a_lower_candidate(planted));
+    }
+}
+
 /// F13: whether B leads by the promise of C, which says that so many more slots are chosen than B
 /// knows, and reports no vote, for they are truncated.
 fn leads_behind_a_truncation(more: u64) -> bool {
