@@ -213,8 +213,9 @@ impl Disk {
         }
     }
 
-    /// One bit of the newest copy of a value in the log rots: whether there is one.
-    pub fn rot_value(&mut self, value: &[u8]) -> bool {
+    /// One bit of a record's value rots in the log, where it was written last: whether it was found.
+    /// Keys are written ahead of the values of a batch.
+    pub fn rot_record(&mut self, key: &[u8], value: &[u8]) -> bool {
         use fermata_storage::Disk as _;
         let mut newest = None;
         let mut names = self.medium.list().unwrap_or_default();
@@ -225,8 +226,13 @@ impl Disk {
             };
             let mut bytes = vec![0; file.len().unwrap_or(0) as usize];
             if file.read_at(0, &mut bytes).is_ok() {
-                let at = bytes.windows(value.len()).rposition(|w| w == value);
-                newest = at.map(|at| (name, at as u64)).or(newest);
+                let put = bytes.windows(key.len()).rposition(|w| w == key);
+                let at = put.and_then(|put| {
+                    let from = put + key.len();
+                    let mut values = bytes[from..].windows(value.len());
+                    Some((from + values.position(|w| w == value)?) as u64)
+                });
+                newest = at.map(|at| (name, at)).or(newest);
             }
         }
         let Some((name, at)) = newest else {

@@ -198,6 +198,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::QuestionsReused, "g62-late-renewal"),
     (Bug::HarvestedAtOne, "ring-gift-at-one"),
     (Bug::VoidGiftAwaited, "ring-rotten-gift"),
+    (Bug::UnknownReadsVoid, "ring-rotten-stranger"),
+    (Bug::UnknownIsSealed, "ring-rotten-end"),
     (Bug::SynchBelowSource, "ring-low-synch"),
     (Bug::UndecodableNotCarried, "ring-undecodable"),
 ];

@@ -453,6 +453,10 @@ planted_bugs! {
     HarvestedAtOne,
     /// V8: a value to give that cannot be read any more is waited for.
     VoidGiftAwaited,
+    /// V8: a sealed read of a store whose status is damaged says that the key's record is.
+    UnknownReadsVoid,
+    /// V9: a damaged status is taken for that of a sealed store, although nothing is owed.
+    UnknownIsSealed,
     /// V4: a synch stores under its own tag although a source has a higher one.
     SynchBelowSource,
     /// V10: the trace of a delete goes while an earlier store may have what it outranks.

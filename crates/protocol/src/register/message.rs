@@ -411,7 +411,8 @@ pub enum Answer {
         /// The next epoch.
         next: Epoch,
     },
-    /// Not a member of this segment's group, or not in this epoch.
+    /// Not a member of this segment's group, or not in this epoch; or, to a sealed read, not known
+    /// here whether the store was deleted.
     Elsewhere,
     /// The store was moved and deleted; not the same as empty.
     Moved {

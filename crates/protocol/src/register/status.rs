@@ -26,7 +26,9 @@
 //! * A status is durable when an answer that tells it leaves.
 //! * A damaged status is that of a store that is not open: everything is void, for it may have been
 //!   deleted. A delete goes on from there, and a seal where this node knows that the group waits
-//!   for what it has: what it knows of its group is durable before it deletes anything.
+//!   for what it has: what it knows of its group is durable before it deletes anything. Until then
+//!   a sealed read is answered as where there is no such store, and not that the cell is damaged,
+//!   which would write off what the cell may hold.
 //!
 //! The status of every store that is not open is kept in memory, with its view: an ask costs no
 //! read for it, and a member of an epoch that has ended answers for it long after it has forgotten
@@ -187,6 +189,10 @@ impl Replica {
                 .seal(store, next, view, env)
                 .err()
                 .map(|Void| Answer::Void),
+            // Not that the key's record is damaged: the group may wait for it, and not know yet.
+            (Some(Answer::Void), Some(_)) if !env.planted.has(Bug::UnknownReadsVoid) => {
+                Some(Answer::Elsewhere)
+            }
             (refusal, _) => {
                 let writes = matches!(ask, Ask::Store { .. } | Ask::MarkMoved { .. });
                 let wrong = env.planted.has(Bug::SealedStoreChanges) && writes;

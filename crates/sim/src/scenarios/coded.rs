@@ -126,9 +126,9 @@ pub(super) fn rot(stage: &mut Stage, name: NodeName, key: &KeyId, part: &[u8]) {
     let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
     let content = records
         .filter(|(record, _)| record::key_of(record).as_ref() == Some(key))
-        .filter_map(|(_, value)| value.ok())
-        .find(|value| value.windows(part.len()).any(|w| w == part));
-    let rotten = content.is_some_and(|value| machine.disk.rot_value(&value));
+        .filter_map(|(record, value)| Some((record, value.ok()?)))
+        .find(|(_, value)| value.windows(part.len()).any(|w| w == part));
+    let rotten = content.is_some_and(|(key, value)| machine.disk.rot_record(&key, &value));
     stage.expect(rotten, "the part is in the log");
     stage.world.monitor.rotten(name);
     stage.world.stop(name, true);

@@ -923,6 +923,16 @@ const LIST: &[Scenario] = &[
         play: ring::rotten_seal,
     },
     Scenario {
+        name: "ring-rotten-end",
+        about: "what became of a store is not known where it was deleted",
+        play: ring::rotten_end,
+    },
+    Scenario {
+        name: "ring-rotten-stranger",
+        about: "a seal rots where an eventual value is, and nothing is known of what was chosen",
+        play: ring::rotten_stranger,
+    },
+    Scenario {
         name: "ring-rotten-gift",
         about: "an eventual value rots at a member that is harvested",
         play: ring::rotten_gift,

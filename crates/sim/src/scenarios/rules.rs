@@ -199,13 +199,11 @@ pub(super) fn rot_and_restart(stage: &mut Stage, name: NodeName, key: &KeyId) {
     let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
     let heads = records.filter_map(|(record, value)| {
         let value = value.ok()?;
-        tags::head(&record, &value).map(|h| (h.key, value))
+        let head = tags::head(&record, &value)?;
+        (head.key == *key).then_some((record, value))
     });
-    let found = heads
-        .filter(|(k, _)| k == key)
-        .map(|(_, value)| value)
-        .last();
-    let rotten = found.is_some_and(|value| machine.disk.rot_value(&value));
+    let found = heads.last();
+    let rotten = found.is_some_and(|(record, value)| machine.disk.rot_record(&record, &value));
     stage.expect(rotten, "the record is in the log");
     stage.world.monitor.rotten(name);
     stage.world.stop(name, true);
