@@ -213,8 +213,8 @@ impl Disk {
         }
     }
 
-    /// One bit of a record's value rots in the log, where it was written last: whether it was found.
-    /// Keys are written ahead of the values of a batch.
+    /// One bit of a record's value rots in the log, where it was written last: whether it was
+    /// found. Keys are written ahead of the values of a batch.
     pub fn rot_record(&mut self, key: &[u8], value: &[u8]) -> bool {
         use fermata_storage::Disk as _;
         let mut newest = None;

@@ -82,9 +82,13 @@ impl Early {
         Some(ask)
     }
 
-    /// When there is something to answer: at once, if there is.
-    pub(super) fn wake(&self) -> Option<Micros> {
-        (!self.ready.is_empty()).then_some(0)
+    /// When there is something to answer: at once, if there is, or when the oldest has waited for
+    /// long enough.
+    pub(super) fn wake(&self, patience: Micros) -> Option<Micros> {
+        match self.ready.is_empty() {
+            true => self.asks.front().map(|(at, _)| at + patience),
+            false => Some(0),
+        }
     }
 
     /// A node was told that nobody leads a segment here.
@@ -119,9 +123,14 @@ impl Here {
         self.early = early;
     }
 
-    /// Keeps nothing for longer than half a retry time.
+    /// For how long an ask is kept.
+    pub(super) fn keeps_early_for(&self) -> Micros {
+        self.config.timing.retry / 2
+    }
+
+    /// Keeps nothing for longer than that.
     pub(super) fn refuse_early(&mut self, step: &Step<'_>) {
-        let (now, most) = (step.now.monotonic, self.config.timing.retry / 2);
+        let (now, most) = (step.now.monotonic, self.keeps_early_for());
         self.early.release(|at, _| at + most <= now);
     }
 
@@ -139,7 +148,7 @@ impl Node {
         // An eventual get goes on at any other member; and of an eventual put only so many later
         // ones are told from a repetition (G16).
         let any = matches!(ask.ask, Ask::EventualGet | Ask::EventualPut { .. });
-        if any || self.replica.has_ended(ask.store) || !self.here.is_to_come(ask.store) {
+        if any || !self.here.is_to_come(ask.store) {
             return Some(ask);
         }
         let room = self.here.config.limits.window_bytes;
@@ -189,7 +198,7 @@ mod tests {
         early.release(|at, _| at < 5);
         assert!(early.keep(ask(3, 60), 5, 100).is_some(), "not answered yet");
         assert_eq!(early.next().map(|ask| ask.call), Some(1));
-        assert!(early.next().is_none() && early.wake().is_none());
+        assert!(early.next().is_none() && early.wake(5) == Some(10));
         for call in 3.. {
             if early.keep(ask(call, 0), 5, 100).is_some() {
                 assert_eq!(early.asks.len(), ASKS);

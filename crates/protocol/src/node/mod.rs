@@ -133,7 +133,7 @@ impl Node {
         let wishes = [
             Some(self.next_beat),
             self.here.agenda.next(),
-            self.here.early.wake(),
+            self.here.early.wake(self.here.keeps_early_for()),
             self.caller.wake(),
             self.replica.wake(),
             self.coordinator.wake(),
@@ -225,8 +225,8 @@ impl Node {
             self.upkeep(step);
             self.here.follow_up(step);
             self.moves_on(step);
-            self.here.refuse_early(step);
         }
+        self.here.refuse_early(step);
         let due = match beats {
             true => self.here.rooms(),
             false => self.here.agenda.due(step.now.monotonic),

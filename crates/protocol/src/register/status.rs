@@ -118,11 +118,6 @@ pub(super) fn beyond(key: &[u8]) -> bytes::Bytes {
 }
 
 impl Replica {
-    /// Whether a store was open here, and is not any more.
-    pub(crate) fn has_ended(&self, store: StoreId) -> bool {
-        self.stores.closed.contains_key(&store)
-    }
-
     /// Answers one ask about a whole store. `view` is of the store's segment and epoch.
     pub fn on_store_ask(
         &mut self,

@@ -3,19 +3,32 @@
 use super::Scenario;
 use super::coded::terms;
 use super::ring::{D, F, goes_on, press};
-use super::stage::{A, B, C, Stage, long, parts_of};
+use super::stage::{A, B, C, Stage, answers, long, parts_of};
 use crate::history::{Heard, OpId, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{NodeName, Purpose, StoragePolicy};
 use fermata_protocol::client::Call;
-use fermata_protocol::{Message, paxos, ring};
+use fermata_protocol::request::Mode;
+use fermata_protocol::{Message, lock, paxos, ring};
 
 /// All of this room.
-pub(super) const LIST: &[Scenario] = &[Scenario {
-    name: "ring-asked-early",
-    about: "two puts of a holder reach members that have yet to hear of the end of their log",
-    play: asked_early,
-}];
+pub(super) const LIST: &[Scenario] = &[
+    Scenario {
+        name: "ring-asked-early",
+        about: "two puts of a holder reach members that have yet to hear of the end of their log",
+        play: asked_early,
+    },
+    Scenario {
+        name: "ring-many-asked-early",
+        about: "a member that hears nothing of the store to be its own is asked by a crowd",
+        play: many_asked_early,
+    },
+    Scenario {
+        name: "asked-before-it-leads",
+        about: "who has asked nodes for a primary before there was one is told of it",
+        play: asked_before_it_leads,
+    },
+];
 
 /// What tells any of these that a log has ended, or what follows it.
 fn end_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
@@ -51,6 +64,15 @@ fn begin_long_put(
     Some(stage.call(client, call))
 }
 
+/// A learns that a log of this epoch has ended.
+fn ends_at_a(stage: &mut Stage, epoch: u64) {
+    let ended = stage.until(|w| {
+        let here = w.machines[&A].node().map(fermata_protocol::Node::here);
+        here.is_some_and(|here| here.segments.values().any(|s| s.log.id().epoch.0 > epoch))
+    });
+    stage.expect(ended, "the log ends");
+}
+
 /// Five vote for the end of the log, which B and C do not learn of. A node without a seat takes
 /// both puts to A and D, which are in the next epoch, to B and C, which are not, and to a new
 /// member, which hears nothing; the second one reaches B and C alone. They answer once they have
@@ -64,11 +86,7 @@ fn asked_early(stage: &mut Stage) {
     let late = stage.hold(end_to(&[B, C]));
     let unborn = stage.hold(end_to(&[F]));
     let before = press(stage, &[A, B, C, D, F]);
-    let ended = stage.until(|w| {
-        let here = w.machines[&A].node().map(fermata_protocol::Node::here);
-        here.is_some_and(|here| here.segments.values().any(|s| s.log.id().epoch.0 > before))
-    });
-    stage.expect(ended, "the log ends");
+    ends_at_a(stage, before);
     let lost = stage.lose(parts_of("v2", &[A, D, F]));
     let puts = ["v1", "v2"].map(|text| begin_long_put(stage, h, section, text));
     stage.pass(150);
@@ -84,4 +102,54 @@ fn asked_early(stage: &mut Stage) {
         stage.wait(second);
     }
     goes_on(stage, &[A, B, C, D, F], before);
+}
+
+/// F is to have a seat, and hears nothing of it. It keeps the asks of a crowd as far as it has
+/// room, and refuses those beyond at once, and after a while all.
+fn many_asked_early(stage: &mut Stage) {
+    stage.key = stage.keyspace(5, Purpose::Registers, StoragePolicy::Replicated);
+    let (key, readers) = (stage.key.clone(), 80);
+    let clients: Vec<ClientId> = (0..readers).map(|_| stage.client(&[7])).collect();
+    stage.write(clients[0], &key, "v1");
+    let unborn = stage.hold(end_to(&[F]));
+    let before = press(stage, &[A, B, C, D, F]);
+    ends_at_a(stage, before);
+    stage.read(clients[0], &key);
+    let told = stage.hold(answers(F, NodeName(7)));
+    let reads: Vec<OpId> = clients.iter().map(|c| stage.begin_read(*c, &key)).collect();
+    stage.pass(100);
+    let refused = stage.world.network.held(told);
+    stage.expect(
+        (1..readers).contains(&refused),
+        "what there is no room for is refused at once",
+    );
+    stage.pass(400);
+    let refused = stage.world.network.held(told);
+    stage.expect(refused >= readers, "all is refused after a while");
+    stage.release(told);
+    for read in reads {
+        stage.wait(read);
+    }
+    stage.release(unborn);
+    goes_on(stage, &[A, B, C, D, F], before);
+}
+
+/// A dies, and a node without a seat asks B and C, neither of which leads yet.
+fn asked_before_it_leads(stage: &mut Stage) {
+    let client = stage.client(&[5]);
+    stage.section(client, "v1");
+    let told = stage.hold(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Lock(message), .. }
+            if *to == NodeName(5) && matches!(message, lock::Message::Leads { .. }))
+    });
+    stage.world.stop(A, true);
+    let enter = stage.begin_enter(client, Mode::Exclusive);
+    stage.leader_other_than(A);
+    stage.pass(100);
+    let leads = stage.world.network.held(told) > 0;
+    stage.expect(leads, "who was refused is told who leads now");
+    stage.release(told);
+    if let Some(section) = stage.entered(enter) {
+        stage.leave(client, section);
+    }
 }

@@ -26,6 +26,7 @@ mod parting;
 mod placement;
 mod registers;
 mod ring;
+mod rotten;
 mod rules;
 mod settings;
 mod split;
@@ -918,26 +919,6 @@ const LIST: &[Scenario] = &[
         play: ring::gift_at_one,
     },
     Scenario {
-        name: "ring-rotten-seal",
-        about: "what became of a store is not known where an eventual value is",
-        play: ring::rotten_seal,
-    },
-    Scenario {
-        name: "ring-rotten-end",
-        about: "what became of a store is not known where it was deleted",
-        play: ring::rotten_end,
-    },
-    Scenario {
-        name: "ring-rotten-stranger",
-        about: "a seal rots where an eventual value is, and nothing is known of what was chosen",
-        play: ring::rotten_stranger,
-    },
-    Scenario {
-        name: "ring-rotten-gift",
-        about: "an eventual value rots at a member that is harvested",
-        play: ring::rotten_gift,
-    },
-    Scenario {
         name: "ring-dead-gift",
         about: "a keyspace is deleted while an eventual value of it is given on",
         play: ring::dead_gift,
@@ -970,7 +951,8 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .iter()
         .chain(split::LIST)
         .chain(listings::LIST)
-        .chain(early::LIST);
+        .chain(early::LIST)
+        .chain(rotten::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }
 

@@ -1,6 +1,6 @@
 //! Members change: the group goes on with others, who begin with what the former ones had.
 
-use super::coded::{dead_write, rot, terms};
+use super::coded::{dead_write, terms};
 use super::parting;
 use super::stage::{
     A, B, C, Stage, answers, candidacy_of, grants_to, long, news_of, parts_of, proposals_of,
@@ -12,15 +12,13 @@ use crate::history::Heard;
 use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
 use crate::{catalogue, nemesis, random};
-use bytes::Bytes;
 use fermata_protocol::base::{GroupId, KeyId, Location, LogId, NodeName, Scope, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand, LockCommand};
 use fermata_protocol::paxos::Entry;
 use fermata_protocol::register::{Ask, Message as Register, StoreAsk};
 use fermata_protocol::request::{Code, Mode};
-use fermata_protocol::wire::record;
-use fermata_protocol::{Memory, Message, paxos, ring};
+use fermata_protocol::{Message, paxos, ring};
 
 pub(super) const D: NodeName = NodeName(4);
 pub(super) const E: NodeName = NodeName(5);
@@ -103,7 +101,7 @@ pub(super) fn lists_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
 }
 
 /// Waits until no node that knows of an earlier store of the segment takes it for open.
-fn closed(stage: &mut Stage, patience: u64) -> bool {
+pub(super) fn closed(stage: &mut Stage, patience: u64) -> bool {
     let (segment, until) = (stage.segment(), stage.world.now + patience);
     let closed = move |w: &World| {
         let places = Places::of(&w.setup.cluster, &w.machines);
@@ -571,7 +569,7 @@ fn decides(entry: &Entry) -> bool {
     matches!(entry, Entry::Commands { commands, .. } if commands.iter().any(next))
 }
 
-fn is_ask(message: &Message, so: fn(&Ask) -> bool) -> bool {
+pub(super) fn is_ask(message: &Message, so: fn(&Ask) -> bool) -> bool {
     matches!(message, Message::Register(Register::Ask { ask, .. }) if so(ask))
 }
 
@@ -783,130 +781,6 @@ pub(super) fn late_gift(stage: &mut Stage) {
         );
         stage.leave(h2, section);
     }
-}
-
-/// What a member can read of what became of its stores.
-fn statuses(world: &World, name: NodeName) -> Vec<(Bytes, Bytes)> {
-    let memory = world.machines[&name].memory().expect("it runs");
-    let (from, to) = record::all_statuses();
-    let all = memory.scan(&from, &to, usize::MAX).into_iter();
-    all.filter_map(|(key, value)| Some((key, value.ok()?)))
-        .collect()
-}
-
-/// All of it rots, and the member starts again.
-fn rot_statuses(stage: &mut Stage, name: NodeName) {
-    let statuses = statuses(&stage.world, name);
-    let machine = stage.world.machines.get_mut(&name).expect("a member");
-    let mut rot = statuses.iter();
-    let rotten = rot.all(|(key, value)| machine.disk.rot_record(key, value));
-    stage.expect(rotten && !statuses.is_empty(), "a status is in the log");
-    stage.world.monitor.rotten(name);
-    stage.world.stop(name, true);
-    stage.world.start(name);
-}
-
-/// A has deleted the store that it has given on, while C is down and owes; then the record rots by
-/// which A knows that. Taken for sealed, the store would be read as one that was never written.
-pub(super) fn rotten_end(stage: &mut Stage) {
-    let near = stage.client(&[1]);
-    stage.section(near, "v1");
-    stage.world.stop(C, true);
-    let unlisted = stage.lose(lists_to(&[A, B]));
-    next(stage, &[D, E, F]);
-    let seals = statuses(&stage.world, A);
-    stage.discard(unlisted);
-    let deletes = |w: &World| statuses(w, A).iter().all(|status| !seals.contains(status));
-    let ended = stage.until(deletes) && !seals.is_empty();
-    stage.expect(ended, "A deletes what it owes nothing of");
-    stage.pass(100);
-    rot_statuses(stage, A);
-    stage.pass(3_000);
-    let unread = statuses(&stage.world, A).is_empty();
-    stage.expect(unread, "nobody knows what became of A's store");
-    stage.world.start(C);
-    random::rest(&mut stage.world);
-    let told = statuses(&stage.world, A)
-        .iter()
-        .all(|status| !seals.contains(status));
-    stage.expect(told, "A's store was deleted");
-}
-
-/// Values have yet to move when the record rots by which A knows that it has sealed their store.
-pub(super) fn rotten_seal(stage: &mut Stage) {
-    let (near, far) = (stage.client(&[1]), stage.client(&[5]));
-    stage.lose(spread_to(&[B, C]));
-    stage.eventual_put(near, "e1");
-    let unlisted = stage.lose(lists_to(&[A, B, C]));
-    next(stage, &[D, E, F]);
-    rot_statuses(stage, A);
-    stage.discard(unlisted);
-    random::rest(&mut stage.world);
-    let Some(section) = stage.enter(far) else {
-        return;
-    };
-    let found = stage.found(section) == value("e1");
-    stage.expect(found, "what A alone has is given on");
-    stage.leave(far, section);
-}
-
-/// A has sealed its store by its vote and knows nothing of what was chosen when the seal rots; it
-/// alone has an eventual value, and is asked for it.
-pub(super) fn rotten_stranger(stage: &mut Stage) {
-    let (near, far) = (stage.client(&[1]), stage.client(&[5]));
-    stage.lose(spread_to(&[B, C]));
-    stage.eventual_put(near, "e1");
-    stage.world.stop(A, true);
-    stage.leader_other_than(A);
-    stage.world.start(A);
-    stage.pass(8_000);
-    let group = |log: &LogId| log.scope == Scope::Group;
-    let news = stage.lose(move |parcel| match parcel {
-        Parcel::Peer { to: A, message, .. } => match message {
-            Message::Paxos { log, .. } => group(log),
-            message => matches!(message, Message::Ring(_)),
-        },
-        _ => false,
-    });
-    let before = propose(stage, &[D, E, F]);
-    let sealed = stage.until(|w| !statuses(w, A).is_empty());
-    stage.expect(sealed, "A votes for the end");
-    let asked = stage.hold(|parcel| {
-        matches!(parcel, Parcel::Peer { to: A, message, .. }
-            if is_ask(message, |ask| matches!(ask, Ask::SealedRead { .. })))
-    });
-    born(stage, &[D, E, F], before);
-    let all_moved = closed(stage, 30_000_000);
-    stage.expect(all_moved, "what is complete has moved");
-    let before = stage.world.network.held(asked);
-    let harvested = stage.until(|w| w.network.held(asked) > before);
-    stage.expect(harvested, "A is asked for what it owes");
-    rot_statuses(stage, A);
-    stage.pass(1_000);
-    stage.release(asked);
-    stage.pass(3_000);
-    stage.discard(news);
-    random::rest(&mut stage.world);
-    let Some(section) = stage.enter(far) else {
-        return;
-    };
-    let found = stage.found(section) == value("e1");
-    stage.expect(found, "what A alone has is given on");
-    stage.leave(far, section);
-}
-
-/// the record of an eventual value rots at A; B and C have the value, too.
-pub(super) fn rotten_gift(stage: &mut Stage) {
-    let (near, h2) = (stage.client(&[1]), stage.client(&[5]));
-    stage.eventual_put(near, "eventual-one");
-    stage.pass(1_000);
-    let key = stage.key.clone();
-    rot(stage, A, &key, b"eventual-one");
-    stage.leader_other_than(F);
-    stage.pass(8_000);
-    next(stage, &[D, E, F]);
-    random::rest(&mut stage.world);
-    stage.section(h2, "v");
 }
 
 /// D alone is given what A had of eventual puts, and then D's disk is lost.
