@@ -136,9 +136,12 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
 /// Nothing in a server of these versions could propose that.
 const CHANGED: &str = "a group of it has changed its members, which that version cannot";
 
-/// A segment's state of an earlier version, which had no format behind it.
+/// A segment's state of an earlier version, which had neither a format behind it nor records.
 fn formatted(old: &Bytes, format: u16) -> Bytes {
-    [&old[..], &wire::encode(&format)].concat().into()
+    let recorded = 0_u64;
+    [&old[..], &wire::encode(&(format, recorded))]
+        .concat()
+        .into()
 }
 
 /// A registry of version 8 as this version encodes it.

@@ -4,7 +4,7 @@
 use crate::base::{Ballot, ClusterId, Interval, LogId, Micros, NodeId, Slot};
 use crate::catalogue::Catalogue;
 use crate::registry::Registry;
-use crate::{coordinator, lock, paxos, register, ring};
+use crate::{coordinator, lock, paxos, records, register, ring};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,8 @@ pub enum Message {
     Ring(ring::Message),
     /// Who is in the cluster, higher version wins.
     Registry(Registry),
+    /// Parts of a segment's state that are records.
+    Records(records::Message),
 }
 
 /// Who a node is and whom it knows. A node of the cluster file answers nothing and counts nobody
@@ -95,6 +97,12 @@ pub struct BeatAck {
     pub deposed: Vec<(LogId, Ballot)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+}
+
+impl From<records::Message> for Message {
+    fn from(m: records::Message) -> Message {
+        Message::Records(m)
+    }
 }
 
 impl From<ring::Message> for Message {

@@ -13,6 +13,10 @@
 //! machine over keys (keyspace id and key) that knows nothing of sessions and positions but what it
 //! is told with each command. There is one, [`Queues`]; versions and log keys will stand beside it.
 //!
+//! **Records.** What does not fit a snapshot stands beside this state, as records in each member's
+//! store ([`crate::records`]). A command changes them blindly, and this state never depends on
+//! them: of them it has the number of the last command that changed one.
+//!
 //! **Holds and votes** of transactions belong to the segment as well, not to a key kind: a
 //! transaction may hold lock refs, versions and log keys at once, a check of a lock ref has to see
 //! them, and a participant's vote is about all its keys together. They will be fields of
@@ -31,6 +35,9 @@ use crate::base::{Bug, Epoch, KeyId, LockRef, Planted, SessionId, Tag};
 use crate::command::{Body, ClientLease, Command, SegmentCommand};
 use crate::lock::{Outcome, Queues, Ref};
 use crate::paxos::Stop;
+use crate::records::Change;
+#[cfg(feature = "planted-bugs")]
+use crate::records::Puts;
 use crate::register::HolderState;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
@@ -56,6 +63,8 @@ pub struct Applied {
     pub settles: Option<(SessionId, u64)>,
     /// Tags of last writes that a clean leave stated, for hand-overs of exactly that copy (F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
+    /// The records that it changes, blindly: the last change of one stands.
+    pub changes: Vec<Change>,
 }
 
 impl Applied {
@@ -70,6 +79,7 @@ impl Applied {
             next: Vec::new(),
             settles: None,
             left: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
@@ -94,6 +104,8 @@ pub struct SegmentState {
     queues: Queues,
     /// The format of this log.
     format: u16,
+    /// The number of the last command that has changed a record; 0: there are none.
+    recorded: u64,
 }
 
 impl SegmentState {
@@ -137,6 +149,18 @@ impl SegmentState {
     /// The epoch of the segment's registers.
     pub fn store(&self) -> Epoch {
         self.store
+    }
+
+    /// The number of the last command that has changed a record of this segment's state; 0: it has
+    /// none.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// Whether this is a command that a client may have this segment's log order.
+    pub fn takes(body: &Body) -> bool {
+        let laboratory = cfg!(feature = "planted-bugs");
+        matches!(body, Body::Lock(_)) || laboratory && matches!(body, Body::Transaction(_))
     }
 
     /// All refs up to here are past.
@@ -194,6 +218,10 @@ impl SegmentState {
             Body::Group(_) => {
                 applied.outcome = refused("a group's command does not belong to a segment");
             }
+            #[cfg(feature = "planted-bugs")]
+            Body::Transaction(body) if let Some(changes) = Puts::of(body) => {
+                (applied.outcome, applied.changes) = (Outcome::Done, changes);
+            }
             Body::Transaction(_) => {
                 applied.outcome =
                     refused("this segment does not know such a command; nothing was changed");
@@ -211,6 +239,9 @@ impl SegmentState {
             && !planted.has(Bug::LeavingPutNotRecorded)
         {
             self.sessions.left_cleanly(session, number);
+        }
+        if !applied.changes.is_empty() {
+            self.recorded = applied.position;
         }
         self.assert_applied(&applied);
         applied

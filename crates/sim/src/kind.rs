@@ -119,6 +119,7 @@ fn small(dice: &mut Dice) -> Limits {
     let mut limits = Limits::default();
     if dice.chance(75) {
         limits.snapshot_every = dice.between(4, 32);
+        limits.changes = limits.snapshot_every;
         limits.chunk = dice.between(64, 2_000) as usize;
     }
     if dice.chance(20) {
@@ -135,6 +136,7 @@ fn tight(dice: &mut Dice) -> Limits {
     let batch_bytes = dice.between(2_000, 5_000) as usize;
     let window_bytes = batch_bytes + dice.below(3_000) as usize;
     let proposals_bytes = dice.between(20_000, 100_000) as usize;
+    let snapshot_every = dice.between(4, 200);
     Limits {
         key: LONG_NAME + 40,
         value: VALUE_MAX,
@@ -147,7 +149,8 @@ fn tight(dice: &mut Dice) -> Limits {
         window: [1, 1, 2, 256][dice.below(4) as usize],
         window_bytes,
         votes_bytes: proposals_bytes + dice.below(100_000) as usize,
-        snapshot_every: dice.between(4, 200),
+        snapshot_every,
+        changes: snapshot_every,
         entries_bytes: dice.between(2_000, 40_000) as usize,
         node_entries_bytes: dice.between(10_000, 100_000) as usize,
         chunk: dice.between(500, 4_000) as usize,

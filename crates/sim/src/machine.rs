@@ -12,8 +12,9 @@ use crate::disk::{Disk, Flushed};
 use crate::link::Link;
 use crate::network::ClientId;
 use fermata_driver::{Action, Driver, Event, Recall, Shell};
-use fermata_protocol::base::{Bug, Config, Incarnation, NodeId, NodeName, Now};
+use fermata_protocol::base::{Bug, Config, Incarnation, NodeId, NodeName, Now, SegmentId};
 use fermata_protocol::io::{Effects, Happened, Input, Memory, Write};
+use fermata_protocol::records::Change;
 use fermata_protocol::{CallId, Message, Node, Output};
 use fermata_storage::Lsn;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,6 +90,8 @@ pub struct Stepped {
     pub durable: Lsn,
     /// What the step said.
     pub said: Vec<Said>,
+    /// What the commands that were applied have changed of segments' records, by their numbers.
+    pub changed: Vec<(SegmentId, u64, Vec<Change>)>,
     /// What the node was told of its disk: whether it takes writes.
     pub told: Option<bool>,
     /// A flush has begun and takes so long.
@@ -148,6 +151,12 @@ impl Shell for Hands {
         self.done.stepped = true;
         self.done.writes.clone_from(&effects.writes);
         self.done.written = written;
+        let applied = effects.applied.iter();
+        let changes = applied.filter(|happened| !happened.applied.changes.is_empty());
+        self.done.changed.extend(changes.map(|happened| {
+            let applied = &happened.applied;
+            (happened.segment, applied.position, applied.changes.clone())
+        }));
         self.done.said = effects.outputs.iter().map(Said::of).collect();
         if let Some(turn) = &mut self.done.turn {
             turn.outputs.clone_from(&effects.outputs);

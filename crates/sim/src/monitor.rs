@@ -8,7 +8,7 @@ use crate::catalogue::Catalogue;
 use crate::checkers::Violation;
 use crate::checkers::{
     agreement, begin, data_store, driver, durability, eventual, formats, gone, leases, names,
-    places, read_lease, stuck, tags,
+    places, read_lease, records, stuck, tags,
 };
 use crate::client::Client;
 use crate::disk::Flushed;
@@ -38,6 +38,7 @@ pub struct Monitor {
     formats: formats::Formats,
     leases: leases::Leases,
     names: names::Names,
+    records: records::Records,
     /// Coded reads.
     stuck: stuck::Stuck,
     /// Operations of the history seen so far.
@@ -65,6 +66,7 @@ impl Monitor {
             formats: formats::Formats::default(),
             leases: leases::Leases::default(),
             names: names::Names::default(),
+            records: records::Records::default(),
             stuck: stuck::Stuck::default(),
             ops: 0,
             sections: 0,
@@ -139,6 +141,7 @@ impl Monitor {
         self.data_store
             .after_step(&heads, &moved, machine, world, found);
         self.formats.after_step(name, machines, found);
+        self.records.after_step(machine, done, found);
         if self.clocks_trusted {
             read_lease::after_step((now, name), machines, found);
             self.leases.after_step(now, machine, &moved, clients, found);
@@ -198,6 +201,7 @@ impl Monitor {
         self.data_store.restarted(machine);
         self.agreement.restarted(name);
         self.drivers.restarted(name);
+        self.records.restarted(machine, found);
     }
 
     /// A disk rots: what it held may be void from now on.
@@ -236,6 +240,11 @@ impl Monitor {
             let world = (&self.places, catalogue);
             self.eventual.at_rest(machines, world, rests, found);
         }
+    }
+
+    /// What of segments' records is not as it should be at rest.
+    pub fn records_left(&self, machines: &BTreeMap<NodeName, Machine>) -> Option<String> {
+        self.records.left(machines, &self.places)
     }
 
     /// A client did something.

@@ -7,7 +7,7 @@
 
 use crate::catalogue;
 use crate::checkers::places::Places;
-use crate::checkers::{self, Violation, at_rest, gone, linearizable};
+use crate::checkers::{self, Violation, at_rest, gone, linearizable, records};
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
@@ -16,14 +16,15 @@ use crate::model::Observer;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
 use crate::profile;
-use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker};
+use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker, segment_of};
 use crate::world::{Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Bug, KeyId, Keyspace, KeyspaceId, Limits, NodeName, Planted, Purpose, StoragePolicy, Terms,
-    Timing,
+    Bug, KeyId, Keyspace, KeyspaceId, Limits, NodeName, Planted, Purpose, SegmentId, StoragePolicy,
+    Terms, Timing,
 };
 use fermata_protocol::client::Options;
+use fermata_protocol::records::Puts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All who live must end within this virtual time after healing, microseconds.
@@ -36,6 +37,9 @@ const HOSTS: u64 = 0x686f_7374;
 /// Mixed into the seed for whether groups change their members: in half of the seeds, calm ones
 /// left out.
 const MEMBERS: u64 = 0x6d65_6d62;
+
+/// Mixed into the seed for whether records of segments' states change: in half of the seeds.
+const RECORDS: u64 = 0x7265_636f;
 
 /// All must be at rest within this virtual time after everybody has ended, microseconds.
 pub const REST_MAX: u64 = 180_000_000;
@@ -82,6 +86,30 @@ pub fn patience(planted: Planted) -> Options {
         attempt: 1_500_000,
         planted,
         ..Options::default()
+    }
+}
+
+/// From time to time a command changes records of a segment's state: few names, so that they
+/// change while they are under way.
+fn change_records(world: &mut World, ground: &Ground, length: u64) {
+    let mut dice = Dice::new(!world.setup.seed ^ RECORDS);
+    let bits = world.setup.cluster.segment_bits;
+    let keys = ground.sections.iter().chain(&ground.registers);
+    let segments: Vec<SegmentId> = keys.map(|key| segment_of(key, bits)).collect();
+    for number in 1..=dice.between(20, 400) {
+        let Some(segment) = dice.pick(&segments).copied() else {
+            return;
+        };
+        let mut puts = Puts::default();
+        for _ in 0..dice.between(1, 3) {
+            let name = Bytes::from(format!("record-{}", dice.below(24)));
+            let value = Bytes::from(vec![dice.below(256) as u8; dice.below(200) as usize]);
+            puts.0.push((name, (!dice.chance(20)).then_some(value)));
+        }
+        let session = dice.between(1, 3);
+        world.at(dice.below(length), move |w| {
+            nemesis::put_records(w, segment, (RECORDS + session, number), &puts);
+        });
     }
 }
 
@@ -145,6 +173,9 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
     }
     revise(&mut world, &ground, length);
     nemesis::schedule(&mut world, &plan);
+    if Dice::new(world.setup.seed ^ RECORDS).chance(50) {
+        change_records(&mut world, &ground, length);
+    }
     if kind.calm {
         world.at(2_000_000, |w| nemesis::watch_calm(w, true));
     }
@@ -369,7 +400,8 @@ pub fn rest(world: &mut World) {
         left.retain(|unrest| !world.monitor.is_excused(&unrest.key, catalogue));
         let gone = gone::left(&world.machines, catalogue);
         let stays = at_rest::left(&world.machines, &places);
-        let rests = left.is_empty() && gone.is_none() && stays.is_none();
+        let lacking = world.monitor.records_left(&world.machines);
+        let rests = left.is_empty() && gone.is_none() && stays.is_none() && lacking.is_none();
         if world.now >= deadline || rests {
             let (machines, found) = (&world.machines, &mut world.violations);
             let monitor = &world.monitor;
@@ -378,6 +410,8 @@ pub fn rest(world: &mut World) {
             let told = idle.map(|unrest| Violation::new(at_rest::NAME, unrest.what.clone()));
             world.violations.extend(told);
             let told = stays.map(|what| Violation::new(at_rest::NAME, what));
+            world.violations.extend(told);
+            let told = lacking.map(|what| Violation::new(records::NAME, what));
             world.violations.extend(told);
             let told = gone.map(|what| Violation::new(gone::NAME, what));
             world.violations.extend(told);

@@ -13,7 +13,7 @@ use fermata_sim::planted::{all, spring};
 /// it may have taken effect, or that it is past. And where a disk is lost, or rots, the checker of
 /// eventual puts forgets what was kept: it may have been there alone; nor does any complain of what
 /// is kept for a disk that is lost, or until it is replaced, or of a listing, which may be stale.
-const EXPECTED: [Bug; 25] = [
+const EXPECTED: [Bug; 26] = [
     Bug::FormerMemberSilent,
     Bug::FormerMemberLists,
     Bug::SourcesNotListed,
@@ -36,6 +36,7 @@ const EXPECTED: [Bug; 25] = [
     Bug::ChangedTermsAtOnce,
     Bug::HarvestedAtOne,
     Bug::UnknownReadsVoid,
+    Bug::WarmUnfilled,
     Bug::UnknownIsSealed,
     Bug::DebtOfTheLost,
     Bug::MovedIsWritten,

@@ -64,6 +64,9 @@ pub struct Limits {
     pub snapshot_every: u64,
     /// Bytes of these.
     pub entries_bytes: usize,
+    /// Commands whose changes of records a member remembers, when it truncates a log, for whoever
+    /// lacks them.
+    pub changes: u64,
     /// Bytes of the applied entries that all logs of a node keep together; then the log with the
     /// most is truncated.
     pub node_entries_bytes: usize,
@@ -193,6 +196,7 @@ impl Default for Limits {
             votes_bytes: 32 << 20,
             usage_lead: 10,
             snapshot_every: 4_096,
+            changes: 65_536,
             entries_bytes: 32 << 20,
             node_entries_bytes: 256 << 20,
             chunk: 256 << 10,

@@ -453,6 +453,22 @@ planted_bugs! {
     HarvestedAtOne,
     /// V8: a value to give that cannot be read any more is waited for.
     VoidGiftAwaited,
+    /// A record is changed beside a gap, by a member that lacks what came before.
+    ChangedBesideGap,
+    /// A command that is applied again after a start changes records again.
+    RecordsReplayed,
+    /// The position of a command's changes is not in their batch.
+    PositionNotInBatch,
+    /// A piece is taken from a member that is behind what another piece had.
+    PieceFromLaggard,
+    /// A fill is complete with its last piece, whatever was changed meanwhile.
+    FilledWithoutChanges,
+    /// Records are changed in an epoch in which too few members have them.
+    ChangedBeforeFilled,
+    /// A learner is warm before it has all records.
+    WarmUnfilled,
+    /// A member that leaves drops its records although too few have them.
+    RecordsDroppedEarly,
     /// V8: a sealed read of a store whose status is damaged says that the key's record is.
     UnknownReadsVoid,
     /// V9: a damaged status is taken for that of a sealed store, although nothing is owed.

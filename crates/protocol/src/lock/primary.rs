@@ -159,8 +159,8 @@ impl Holding {
 /// A release of a ref that was not given yet, as far as is applied here, is agreed as one that
 /// names none: the ref may be enqueued, granted and leased below it in the log, and nothing would
 /// then wait for that lease (G18).
-fn release_no_later(body: &mut LockCommand, state: &SegmentState) {
-    if let LockCommand::Release { lock_ref, .. } = body
+fn release_no_later(body: &mut Body, state: &SegmentState) {
+    if let Body::Lock(LockCommand::Release { lock_ref, .. }) = body
         && lock_ref.0 > state.commands()
     {
         *lock_ref = LockRef(0);
@@ -330,24 +330,26 @@ impl Primary {
             pending.askers.push((from, call));
             return;
         }
-        let Body::Lock(body) = &mut command.body else {
+        if !SegmentState::takes(&command.body) {
             return reject(from, call, Rejection::Elsewhere(None), cx.env.fx);
-        };
-        release_no_later(body, state);
+        }
         if self.pending.len() >= cx.env.limits.proposals {
             return reject(from, call, Rejection::Busy, cx.env.fx);
         }
         let mut releases = None;
-        let keys = match body {
-            LockCommand::Enqueue { keys, .. } if cx.catalogue.has_dead(keys) => {
+        release_no_later(&mut command.body, state);
+        let keys = match &mut command.body {
+            Body::Lock(LockCommand::Enqueue { keys, .. }) if cx.catalogue.has_dead(keys) => {
                 return reject(from, call, Rejection::NoSuchKeyspace, cx.env.fx);
             }
-            LockCommand::Enqueue { keys, .. } => keys.clone(),
+            Body::Lock(LockCommand::Enqueue { keys, .. }) => keys.clone(),
             // No ref on that key: the command is agreed all the same, and changes nothing.
-            LockCommand::Release { lock_ref, key } if !queues.is_on(*lock_ref, key.as_ref()) => {
+            Body::Lock(LockCommand::Release { lock_ref, key })
+                if !queues.is_on(*lock_ref, key.as_ref()) =>
+            {
                 Vec::new()
             }
-            LockCommand::Release { lock_ref, .. } => {
+            Body::Lock(LockCommand::Release { lock_ref, .. }) => {
                 let lock_ref = *lock_ref;
                 let left = self.lease_left(lock_ref, queues, cx);
                 if left > 0 {
@@ -357,9 +359,9 @@ impl Primary {
                 releases = self.count_release(lock_ref, cx);
                 Vec::new()
             }
-            LockCommand::Leave {
+            Body::Lock(LockCommand::Leave {
                 lock_ref, clean, ..
-            } => {
+            }) => {
                 let holding = self.holdings.get(lock_ref);
                 let free_at = holding.map_or(0, |h| h.free_at);
                 let left = free_at.saturating_sub(cx.env.now.monotonic);

@@ -29,6 +29,7 @@
 
 use super::agenda::Room;
 use super::logs::env;
+use super::records::At;
 use super::{Closing, Here, Node, Segment, Step};
 use crate::base::{
     Bug, Epoch, GroupId, Location, LogId, NodeName, Scope, Seat, SegmentId, StoragePolicy, View,
@@ -436,6 +437,7 @@ impl Here {
         }
         self.follow_children(step);
         self.follow_on(step);
+        self.fill_on(step);
         self.bring_all_about(step);
         self.follow_settings(step);
         self.follow_format(step);
@@ -573,8 +575,9 @@ impl Here {
                 Some(log) if log.id().epoch > id.epoch => {
                     let seatless = log.view().seat_of(from).is_none();
                     let early = self.config.planted.has(Bug::RetireeDropsLog);
-                    if (log.has_entries() && seatless) || early {
-                        retire.push((id, log.id().epoch));
+                    let (epoch, gone) = (log.id().epoch, log.has_entries() && seatless);
+                    if early || gone && self.outlives_records(from, id, step) {
+                        retire.push((id, epoch));
                     }
                 }
                 _ => self.join(from, by, step),
@@ -583,6 +586,15 @@ impl Here {
         if !retire.is_empty() {
             step.fx.promise(from, Message::Retire { logs: retire });
         }
+    }
+
+    /// Whether nobody needs what a node has of a log's records, which has no seat any more.
+    fn outlives_records(&mut self, node: NodeName, id: LogId, step: &mut Step<'_>) -> bool {
+        let Scope::Segment(segment) = id.scope else {
+            return true;
+        };
+        self.note_former(segment, node);
+        self.are_records_complete(segment, step)
     }
 
     fn is_in_use(&self, id: LogId) -> bool {
@@ -691,6 +703,7 @@ impl Node {
             let location = self.here.location_at(id);
             let store = location.map_or(by, Location::store);
             self.here.seal_sources(segment, store);
+            self.here.drop_records(segment, step);
         }
         Log::delete(id, step.fx);
         if !self.here.config.planted.has(Bug::RetiredRevives) {
@@ -753,6 +766,7 @@ impl Node {
             if let Some(mut room) = self.here.segments.remove(&segment) {
                 // The others hear of the end while there is somebody to say it.
                 room.log.flush(&mut env(&self.here.config, step));
+                self.here.end_records(segment, At::of(&room.state));
                 let ended = (room.log, room.state.format());
                 let state = wire::encode(&room.state.succeed(stop, planted));
                 self.here.close(Room::Segment(segment), ended, stop, state);

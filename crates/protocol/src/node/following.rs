@@ -10,7 +10,7 @@
 use super::agenda::Room;
 use super::logs::{env, read_state};
 use super::{Here, Node, Step};
-use crate::base::{Bug, Epoch, GroupId, Location, LogId, Micros, NodeName, Scope, View};
+use crate::base::{Bug, Epoch, GroupId, Location, LogId, Micros, NodeName, Scope, SegmentId, View};
 use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Retry times for which an invitation holds, and for which a change waits for its new members.
-const PATIENCE: u64 = 8;
+pub(super) const PATIENCE: u64 = 8;
 
 /// A log that is followed here without a seat.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(super) struct Following {
     learner: Learner,
     /// What it orders, as far as it is known here.
     state: Option<State>,
+    /// Where it has ended and nobody invites this node any more, it is kept until then.
+    until: Micros,
 }
 
 #[derive(Debug)]
@@ -91,8 +93,12 @@ impl Here {
             if known != Some(id) {
                 let mut cx = env(&self.config, step);
                 let learner = Learner::new(id, view.clone(), from, &mut cx);
-                let state = None;
-                self.following.insert(room, Following { learner, state });
+                let following = Following {
+                    learner,
+                    state: None,
+                    until: step.now.monotonic,
+                };
+                self.following.insert(room, following);
             }
         }
         self.say_warm(group, step);
@@ -108,7 +114,9 @@ impl Here {
         let cx = env(&self.config, step);
         let level = |room: Room| {
             let following = self.following.get(&room);
-            following.is_some_and(|f| f.learner.id().epoch == epoch && f.learner.is_level(&cx))
+            let level =
+                following.is_some_and(|f| f.learner.id().epoch == epoch && f.learner.is_level(&cx));
+            level && self.is_filled(room)
         };
         let warm = segments.chain([Room::Group(group)]).all(level);
         if let Some(invitation) = self.invitations.get_mut(&group)
@@ -119,6 +127,38 @@ impl Here {
             let by = invitation.by;
             step.fx.send(by, Message::Warm { group, epoch });
         }
+    }
+
+    fn is_filled(&self, room: Room) -> bool {
+        let cold = self.config.planted.has(Bug::WarmUnfilled);
+        match room {
+            Room::Segment(segment) => cold || self.has_records(segment),
+            Room::Group(_) => true,
+        }
+    }
+
+    /// All records of a segment are here: this node may be warm now.
+    pub(super) fn filled(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let following = self.following.get(&Room::Segment(segment));
+        if let Some(group) = following.map(|following| following.learner.id().group) {
+            self.say_warm(group, step);
+        }
+    }
+
+    /// The state of a segment whose log is followed here.
+    pub(super) fn followed(&self, segment: SegmentId) -> Option<&SegmentState> {
+        match &self.following.get(&Room::Segment(segment))?.state {
+            Some(State::Segment(state)) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// The segments whose logs are followed here.
+    pub(super) fn followed_segments(&self) -> impl Iterator<Item = SegmentId> {
+        self.following.keys().filter_map(|room| match room {
+            Room::Segment(segment) => Some(*segment),
+            Room::Group(_) => None,
+        })
     }
 
     /// Takes what is said of a log that is followed here; the rest is handed back.
@@ -154,13 +194,8 @@ impl Here {
                 following.state = state;
             }
             Learned::Commands(commands) => {
-                let planted = self.config.planted;
                 for command in commands {
-                    match &mut following.state {
-                        Some(State::Segment(state)) => drop(state.apply(&command, planted)),
-                        Some(State::Group(state)) => drop(state.apply(&command, planted)),
-                        None => {}
-                    }
+                    self.apply_followed(room, &command, step);
                 }
             }
         }
@@ -169,15 +204,37 @@ impl Here {
         None
     }
 
+    fn apply_followed(&mut self, room: Room, command: &Command, step: &mut Step<'_>) {
+        let planted = self.config.planted;
+        let following = self.following.get_mut(&room);
+        match following.and_then(|following| following.state.as_mut()) {
+            Some(State::Segment(state)) => {
+                let before = state.recorded();
+                let applied = state.apply(command, planted);
+                if let (Room::Segment(segment), false) = (room, applied.changes.is_empty()) {
+                    let at = (applied.position, before);
+                    self.record(segment, at, applied.changes, step);
+                }
+            }
+            Some(State::Group(state)) => drop(state.apply(command, planted)),
+            None => {}
+        }
+    }
+
     /// Asks again for what is followed; what nobody has invited this node to any more it forgets.
     pub(super) fn follow_on(&mut self, step: &mut Step<'_>) {
         let now = step.now.monotonic;
         self.invitations.retain(|_, invited| invited.until > now);
         let invitations = &self.invitations;
-        // One that has ended is about to go on.
+        let patience = PATIENCE * self.config.timing.retry;
         self.following.retain(|_, following| {
             let invited = invitations.contains_key(&following.learner.id().group);
-            invited || following.learner.stopped().is_some()
+            if invited {
+                following.until = now + patience;
+            }
+            // One that has ended is about to go on, but perhaps without this node.
+            let ended = following.learner.stopped().is_some();
+            invited || ended && following.until > now
         });
         let mut cx = env(&self.config, step);
         for following in self.following.values_mut() {

@@ -6,6 +6,7 @@ use super::early::Early;
 use super::following::{Following, Invitation, Wanted, refuse};
 use super::membership::Settling;
 use super::memory::Kept;
+use super::records::Records;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
@@ -176,6 +177,7 @@ pub struct Here {
     pub(super) catalogue: Catalogue,
     pub(super) agenda: Agenda,
     pub(super) kept: Kept,
+    pub(super) records: Records,
 }
 
 fn damaged(what: &str) -> String {
@@ -290,6 +292,7 @@ impl Here {
             catalogue,
             agenda: Agenda::default(),
             kept: Kept::default(),
+            records: Records::recover(memory),
         };
         here.name_nodes();
         if started {
@@ -782,10 +785,16 @@ impl Node {
                     .segments
                     .get_mut(&segment)
                     .expect("it delivered an entry");
-                let applied = room.state.apply(&command, planted);
+                let before = room.state.recorded();
+                let mut applied = room.state.apply(&command, planted);
                 #[cfg(feature = "planted-bugs")]
                 step.fx
                     .note_applied(segment, &command, &applied, room.state.queues());
+                let changes = core::mem::take(&mut applied.changes);
+                if !changes.is_empty() {
+                    let at = (applied.position, before);
+                    self.here.record(segment, at, changes, step);
+                }
                 if !applied.repeated {
                     self.here.count_use(segment, &command, step.now);
                 }
@@ -805,6 +814,7 @@ impl Node {
         };
         if room.log.needs_snapshot(&self.here.config.limits) {
             self.here.truncate(Room::Segment(segment), step);
+            self.here.forget_changes(segment, step);
         }
     }
 
@@ -878,6 +888,8 @@ impl Node {
             });
             self.here.report_started(&[segment], step);
             self.here.tell_askers(segment, step);
+            // So that the first command that changes records need not wait for it.
+            self.here.are_records_complete(segment, step);
             self.here.news.insert(segment);
         }
     }

@@ -19,6 +19,7 @@ mod membership;
 mod memory;
 mod moving;
 mod placement;
+mod records;
 mod topology;
 mod upkeep;
 mod usage;
@@ -207,6 +208,7 @@ impl Node {
             Message::BeatAck(ack) => self.on_beat_ack(from.name, ack, step),
             Message::Catalogue(catalogue) => self.here.learn_catalogue(catalogue, step.fx),
             Message::Ring(message) => self.on_ring(from.name, message, step),
+            Message::Records(message) => self.here.on_records(from.name, message, step),
             Message::Registry(registry) => self.here.learn_registry(&registry, step.fx),
         }
     }
@@ -434,6 +436,7 @@ impl Node {
                 command,
             } => {
                 let why = self.here.why_not_primary(segment);
+                let why = why.or_else(|| self.here.why_no_change(segment, &command, step));
                 if let Some(why) = why {
                     let result = Err(why);
                     let answer = lock::Message::Submitted {

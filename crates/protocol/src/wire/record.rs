@@ -8,6 +8,7 @@
 //! f <segment 4> <epoch 8>                              the floor under which keys were removed
 //! p <node 2>                                           the eventual puts taken from a node
 //! t <group 16> <scope 1+4>                             the epoch up to which no log is created
+//! v <segment 4> <part 1> <key>                         a record of a segment's state
 //! ```
 //!
 //! Numbers are big-endian, so that order in bytes is order in numbers. A key's registers are a
@@ -285,6 +286,102 @@ pub fn store_of(record: &[u8]) -> Option<StoreId> {
         segment: SegmentId(u32::from_be_bytes(segment)),
         epoch: Epoch(u64::from_be_bytes(epoch)),
     })
+}
+
+/// The first of a segment's parts that hold what its log orders. Before it are how far they are
+/// here, and which names were changed by which command.
+pub const FIRST_PART: u8 = 2;
+const STANDING: u8 = 0;
+const CHANGED: u8 = 1;
+
+fn parts_prefix(segment: SegmentId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(64);
+    key.push(b'v');
+    key.extend_from_slice(&segment.0.to_be_bytes());
+    key
+}
+
+/// The lowest name of a record of a segment's state.
+pub fn first_part() -> Bytes {
+    Bytes::from_static(&[FIRST_PART])
+}
+
+/// A record of a segment's state. Its name is the part, and the key in it.
+pub fn part(segment: SegmentId, name: &[u8]) -> Bytes {
+    let mut key = parts_prefix(segment);
+    key.extend_from_slice(name);
+    key.into()
+}
+
+/// The range of all of them.
+pub fn parts(segment: SegmentId) -> (Bytes, Bytes) {
+    (part(segment, &[FIRST_PART]), all_parts(segment).1)
+}
+
+/// The same, with what is noted of them.
+pub fn all_parts(segment: SegmentId) -> (Bytes, Bytes) {
+    let to = match segment.0.checked_add(1) {
+        Some(next) => parts_prefix(SegmentId(next)),
+        None => Vec::from([b'v' + 1]),
+    };
+    (parts_prefix(segment).into(), to.into())
+}
+
+/// The name of a record of a segment's state.
+pub fn name_of(part: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(part.get(5..).unwrap_or_default())
+}
+
+/// How far the records of a segment are here.
+pub fn standing(segment: SegmentId) -> Bytes {
+    part(segment, &[STANDING])
+}
+
+/// The name of the record that a command has changed as its `n`th.
+pub fn changed(segment: SegmentId, position: u64, n: u32) -> Bytes {
+    let mut key = parts_prefix(segment);
+    key.push(CHANGED);
+    key.extend_from_slice(&position.to_be_bytes());
+    key.extend_from_slice(&n.to_be_bytes());
+    key.into()
+}
+
+/// The range of what commands above this position have changed.
+pub fn changed_since(segment: SegmentId, position: u64) -> (Bytes, Bytes) {
+    let to = part(segment, &[FIRST_PART]);
+    match position.checked_add(1) {
+        Some(next) => (changed(segment, next, 0), to),
+        None => (to.clone(), to),
+    }
+}
+
+/// The range of what commands up to this position have changed.
+pub fn changed_through(segment: SegmentId, position: u64) -> (Bytes, Bytes) {
+    (
+        part(segment, &[CHANGED]),
+        changed_since(segment, position).0,
+    )
+}
+
+/// The position in the key of a change.
+pub fn position_of(changed: &[u8]) -> Option<u64> {
+    let position: [u8; 8] = changed.get(6..14)?.try_into().ok()?;
+    Some(u64::from_be_bytes(position))
+}
+
+/// The segments of whose state there are records.
+pub fn segments_with_parts(memory: &dyn Memory) -> Vec<SegmentId> {
+    let (mut from, to) = (Bytes::from_static(b"v"), Bytes::from_static(b"w"));
+    let mut found = Vec::new();
+    while let Some((key, _)) = memory.scan(&from, &to, 1).pop() {
+        let Some(segment) = key.get(1..5).and_then(|b| <[u8; 4]>::try_from(b).ok()) else {
+            return found;
+        };
+        let segment = SegmentId(u32::from_be_bytes(segment));
+        found.push(segment);
+        from = all_parts(segment).1;
+    }
+    found
 }
 
 /// Which eventual puts were taken from `node`.

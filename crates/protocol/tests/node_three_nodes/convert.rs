@@ -103,10 +103,10 @@ fn state_8(state: &Bytes) -> Bytes {
     wire::encode(&(commands, location, least, next, meta, sessions))
 }
 
-/// A segment's state as it was: without the format behind it.
+/// A segment's state as it was: without a format, and the last command that changed a record.
 fn segment_before(state: &Bytes) -> Bytes {
-    let format = wire::encode(&wire::VERSION).len();
-    state.slice(..state.len() - format)
+    let behind = wire::encode(&(wire::VERSION, 0_u64)).len();
+    state.slice(..state.len() - behind)
 }
 
 /// What version 8 has of this.

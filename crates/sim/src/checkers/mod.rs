@@ -21,6 +21,7 @@
 //! | what is acknowledged is on a quorum of disks | ABD; F8c | `durability` | disks, history |
 //! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
 //! | nothing of a deleted keyspace is stored by who knows, nor anywhere after healing | G59 | `gone` | disks, queues |
+//! | records are what the log has left, wherever a member says so; at rest each has them | position with the data | `records` | replicas, every step; at rest |
 //! | messages fit frames | G34, G35 | `frames` | messages |
 //! | a node rests when it has done what was due | G41 | `rests` | nodes, every tick |
 //! | what needs the disk leaves when it is there, in order, soon; full is told once | the contract with a shell | `driver` | drivers, every turn |
@@ -43,6 +44,7 @@ pub mod names;
 pub mod places;
 pub mod queues;
 pub mod read_lease;
+pub mod records;
 pub mod rests;
 pub mod stuck;
 pub mod tags;
@@ -84,6 +86,7 @@ pub const NAMES: &[&str] = &[
     at_rest::NAME,
     gone::NAME,
     names::NAME,
+    records::NAME,
     frames::NAME,
     rests::NAME,
     driver::NAME,

@@ -11,12 +11,14 @@ use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
 use crate::world::{NEWER, World, rate};
 use fermata_protocol::base::{
-    Directory, Epoch, GroupId, KeyId, Member, NodeName, SegmentId, SessionId, SiteId, Split, View,
+    Directory, Epoch, GroupId, KeyId, Member, NodeId, NodeName, SegmentId, SessionId, SiteId,
+    Split, View,
 };
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::records::Puts;
 use fermata_protocol::settings::Setting;
-use fermata_protocol::{Message, coordinator, register};
+use fermata_protocol::{Message, coordinator, lock, register};
 
 /// Between one node's getting a newer program and the next one's, microseconds.
 const UPGRADE_EVERY: u64 = 700_000;
@@ -868,6 +870,28 @@ fn propose_to(world: &mut World, group: GroupId, id: (u64, u64), body: GroupComm
     for to in members {
         let command = command.clone();
         let message = Message::Coordinator(coordinator::Message::Propose { call: 1, command });
+        world.inject(Parcel::Peer { from, to, message });
+    }
+}
+
+/// Asks whoever leads a segment to have its records changed by one command.
+pub fn put_records(world: &mut World, segment: SegmentId, id: (u64, u64), puts: &Puts) {
+    let (session, number) = (SessionId(u128::from(id.0)), id.1);
+    let body = Body::Transaction(puts.body());
+    let command = Command::new(session, number, 0, Epoch::FIRST, body);
+    let primaries = world.machines.values().filter(|machine| {
+        let here = machine.node().map(|node| node.here());
+        here.is_some_and(|here| here.led().any(|led| led == segment))
+    });
+    let primaries: Vec<NodeId> = primaries.map(Machine::id).collect();
+    for from in primaries {
+        let (call, command) = (1, command.clone());
+        let message = Message::Lock(lock::Message::Submit {
+            call,
+            segment,
+            command,
+        });
+        let to = from.name;
         world.inject(Parcel::Peer { from, to, message });
     }
 }

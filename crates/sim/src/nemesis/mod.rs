@@ -19,5 +19,5 @@ pub use crossings::Crossing;
 pub use fates::Fates;
 pub use faults::{
     Fault, Plan, cut, heal, next_members, next_members_pressing, next_view, present_view, propose,
-    schedule, split_at, watch_calm,
+    put_records, schedule, split_at, watch_calm,
 };

@@ -4,10 +4,12 @@
 //! Five members, nodes 1 to 5, of which one may fail: quorums are four, and three parts give a
 //! value back. Nodes 6, 7 and 8 have no seat; each client talks to one of them.
 
+use super::rules::rot_record;
 use super::stage::{A, C, Stage, final_to, long, parts_of, reads_by};
 use crate::clock::IntervalClock;
 use crate::history::{Heard, OpId};
 use crate::network::{ClientId, Parcel};
+use bytes::Bytes;
 use fermata_protocol::Message;
 use fermata_protocol::base::{KeyId, NodeName, StoragePolicy, Terms};
 use fermata_protocol::io::Memory as _;
@@ -120,19 +122,15 @@ pub(super) fn corrupt_part(stage: &mut Stage) {
 
 /// The record at a member whose content has `part` in it rots, and the member restarts.
 pub(super) fn rot(stage: &mut Stage, name: NodeName, key: &KeyId, part: &[u8]) {
-    let machine = stage.world.machines.get_mut(&name);
-    let machine = machine.expect("a node of this world");
-    let memory = machine.memory().expect("the node runs");
-    let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
-    let content = records
-        .filter(|(record, _)| record::key_of(record).as_ref() == Some(key))
-        .filter_map(|(record, value)| Some((record, value.ok()?)))
-        .find(|(_, value)| value.windows(part.len()).any(|w| w == part));
-    let rotten = content.is_some_and(|(key, value)| machine.disk.rot_record(&key, &value));
-    stage.expect(rotten, "the part is in the log");
-    stage.world.monitor.rotten(name);
-    stage.world.stop(name, true);
-    stage.world.start(name);
+    let memory = stage.world.machines[&name].memory();
+    let memory = memory.expect("the node runs");
+    let mut records = memory.scan(b"r", b"s", usize::MAX).into_iter();
+    let content = records.find(|(record, value)| {
+        let has = |value: &Bytes| value.windows(part.len()).any(|w| w == part);
+        record::key_of(record).as_ref() == Some(key) && value.as_ref().is_ok_and(has)
+    });
+    let (record, _) = content.expect("somebody has the part");
+    rot_record(stage, name, &record);
     stage.pass(200);
 }
 

@@ -24,6 +24,7 @@ mod locks;
 mod machines;
 mod parting;
 mod placement;
+mod records;
 mod registers;
 mod ring;
 mod rotten;
@@ -952,7 +953,8 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(split::LIST)
         .chain(listings::LIST)
         .chain(early::LIST)
-        .chain(rotten::LIST);
+        .chain(rotten::LIST)
+        .chain(records::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }
 

@@ -193,17 +193,23 @@ pub(super) fn damaged_record(stage: &mut Stage) {
 
 /// The newest record of a key at a node rots, and the node loses power and starts again.
 pub(super) fn rot_and_restart(stage: &mut Stage, name: NodeName, key: &KeyId) {
-    let machine = stage.world.machines.get_mut(&name);
-    let machine = machine.expect("a node of this world");
-    let memory = machine.memory().expect("the node runs");
+    let memory = stage.world.machines[&name].memory();
+    let memory = memory.expect("the node runs");
     let records = memory.scan(b"r", b"s", usize::MAX).into_iter();
     let heads = records.filter_map(|(record, value)| {
-        let value = value.ok()?;
-        let head = tags::head(&record, &value)?;
-        (head.key == *key).then_some((record, value))
+        let head = tags::head(&record, &value.ok()?)?;
+        (head.key == *key).then_some(record)
     });
-    let found = heads.last();
-    let rotten = found.is_some_and(|(record, value)| machine.disk.rot_record(&record, &value));
+    let found = heads.last().expect("there is a head");
+    rot_record(stage, name, &found);
+}
+
+/// A record at a node rots, and the node loses power and starts again.
+pub(super) fn rot_record(stage: &mut Stage, name: NodeName, key: &[u8]) {
+    let machine = stage.world.machines.get_mut(&name);
+    let machine = machine.expect("a node of this world");
+    let value = machine.recall(key);
+    let rotten = value.is_some_and(|value| machine.disk.rot_record(key, &value));
     stage.expect(rotten, "the record is in the log");
     stage.world.monitor.rotten(name);
     stage.world.stop(name, true);

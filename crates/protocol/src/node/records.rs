@@ -1,0 +1,600 @@
+//! The records of segments at this node ([`crate::records`]): kept as their logs are applied,
+//! filled where something is lacking, and given to others who lack it.
+//!
+//! What a message says is true of its sender at its position, whenever it comes: nothing is matched
+//! with a question but by the place at which the fill stands.
+
+use super::agenda::Room;
+use super::following::PATIENCE;
+use super::{Here, Step};
+use crate::base::{Bug, Epoch, Micros, NodeName, SegmentId};
+use crate::command::{Body, Command};
+use crate::io::{Memory, Void};
+use crate::lock::Rejection;
+use crate::records::{self, Change, Filling, Message, Standing};
+use crate::segment::SegmentState;
+use crate::wire::record;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use bytes::Bytes;
+
+/// Nodes that fill from here, for which changes are remembered; as many as a view has members.
+const FILLERS: usize = 13;
+
+/// Of a small state: the number of commands, and of the last that changed a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    commands: u64,
+    recorded: u64,
+}
+
+impl At {
+    pub(super) fn of(state: &SegmentState) -> At {
+        At {
+            commands: state.commands(),
+            recorded: state.recorded(),
+        }
+    }
+}
+
+/// What was applied since what was changed was last asked for.
+#[derive(Debug)]
+struct Later {
+    /// From this position on.
+    above: u64,
+    commands: Vec<(u64, Vec<Change>)>,
+    bytes: usize,
+}
+
+/// The records of one segment.
+#[derive(Debug, Default)]
+struct Held {
+    standing: Standing,
+    /// Its log has ended here.
+    ended: Option<At>,
+    /// None: nothing was asked, or it was more than is remembered.
+    later: Option<Later>,
+    /// Which of those who may have what is lacking is asked.
+    turn: usize,
+    /// When another one is.
+    due: Micros,
+    /// How many have forgotten since when something is lacking, one after the other.
+    forgotten: usize,
+    /// Who fills from here: since when it will ask, and until when that is remembered.
+    fillers: BTreeMap<NodeName, (u64, Micros)>,
+    /// Members of the log of this epoch that have all records.
+    complete: (Epoch, BTreeSet<NodeName>),
+    /// Nodes that keep an ended log of the segment.
+    former: BTreeSet<NodeName>,
+    /// Since when nothing here needs them.
+    unused: Option<Micros>,
+}
+
+/// The records of all segments of which there are any.
+#[derive(Debug, Default)]
+pub(super) struct Records(BTreeMap<SegmentId, Held>);
+
+impl Records {
+    pub(super) fn recover(memory: &dyn Memory) -> Records {
+        let held = |(segment, standing)| {
+            let held = Held {
+                standing,
+                ..Held::default()
+            };
+            (segment, held)
+        };
+        Records(records::standings(memory).into_iter().map(held).collect())
+    }
+}
+
+impl Here {
+    /// How far the small state is beside which the records of a segment are.
+    fn state_at(&self, segment: SegmentId) -> Option<At> {
+        let room = self.segments.get(&segment);
+        let own = room.map(|room| At::of(&room.state));
+        let followed = || Some(At::of(self.followed(segment)?));
+        let ended = || self.records.0.get(&segment)?.ended;
+        own.or_else(followed).or_else(ended)
+    }
+
+    /// Whether all records of a segment are here.
+    pub(super) fn has_records(&self, segment: SegmentId) -> bool {
+        let recorded = self.state_at(segment).map_or(0, |at| at.recorded);
+        match self.records.0.get(&segment) {
+            Some(held) => held.standing.is_full(recorded),
+            None => recorded == 0,
+        }
+    }
+
+    /// Puts what a command has changed, unless it is here already. `before` is the number of the
+    /// last one before it that changed a record.
+    pub(super) fn record(
+        &mut self,
+        segment: SegmentId,
+        (position, before): (u64, u64),
+        changes: Vec<Change>,
+        step: &mut Step<'_>,
+    ) {
+        let planted = self.config.planted;
+        let held = self.records.0.entry(segment).or_default();
+        if !held.standing.is_full(before) && !planted.has(Bug::ChangedBesideGap) {
+            return held.remember(position, changes, self.config.limits.window_bytes);
+        }
+        if position <= held.standing.at && !planted.has(Bug::RecordsReplayed) {
+            return;
+        }
+        records::put(segment, position, changes, step.fx);
+        let before = held.standing.clone();
+        held.standing.at = held.standing.at.max(position);
+        match planted.has(Bug::PositionNotInBatch) {
+            true => before.put(segment, step.fx),
+            false => held.standing.put(segment, step.fx),
+        }
+    }
+
+    /// A segment's log has ended here, with this state.
+    pub(super) fn end_records(&mut self, segment: SegmentId, at: At) {
+        if let Some(held) = self.records.0.get_mut(&segment) {
+            held.ended = Some(at);
+        }
+    }
+
+    /// A snapshot takes the place of a segment's entries: what they changed is forgotten, but for
+    /// the latest, and for what somebody will ask for.
+    pub(super) fn forget_changes(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let remembered = self.config.limits.changes;
+        let Some(held) = self.records.0.get_mut(&segment) else {
+            return;
+        };
+        let now = step.now.monotonic;
+        held.fillers.retain(|_, (_, until)| *until > now);
+        let asked = held.fillers.values().map(|(since, _)| *since).min();
+        let floor = held.standing.at.saturating_sub(remembered);
+        let floor = floor.min(asked.unwrap_or(u64::MAX));
+        if floor > held.standing.floor && held.standing.filling.is_none() {
+            held.standing.floor = floor;
+            let (from, to) = record::changed_through(segment, floor);
+            step.fx.delete_range(from, to);
+            held.standing.put(segment, step.fx);
+        }
+    }
+
+    /// Nobody needs this node's records of a segment.
+    pub(super) fn drop_records(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        if self.records.0.remove(&segment).is_some() {
+            let (from, to) = record::all_parts(segment);
+            step.fx.delete_range(from, to);
+        }
+    }
+
+    /// Asks for what is lacking, and drops what nothing here needs any more.
+    pub(super) fn fill_on(&mut self, step: &mut Step<'_>) {
+        let rooms = self.segments.iter();
+        let own = rooms.filter(|(_, room)| room.state.recorded() > 0);
+        let own = own.map(|(segment, _)| *segment);
+        let all: BTreeSet<SegmentId> = self.followed_segments().chain(own).collect();
+        let lacking = all.into_iter().filter(|s| !self.has_records(*s));
+        let lacking: Vec<SegmentId> = lacking.collect();
+        for segment in lacking {
+            let held = self.records.0.entry(segment).or_default();
+            if held.due <= step.now.monotonic {
+                held.turn += 1;
+                self.ask_records(segment, step);
+            }
+        }
+        let unneeded: Vec<SegmentId> = self.records.0.keys().copied().collect();
+        for segment in unneeded {
+            let needed = self.needs_records(segment);
+            let Some(held) = self.records.0.get_mut(&segment) else {
+                continue;
+            };
+            let since = *held.unused.get_or_insert(step.now.monotonic);
+            if needed {
+                held.unused = None;
+            } else if since + PATIENCE * self.config.timing.retry <= step.now.monotonic {
+                self.drop_records(segment, step);
+            }
+        }
+    }
+
+    /// Whether there is a log here beside which the records are. Who waits for one without a word
+    /// may never have it, and fills again if it does.
+    fn needs_records(&self, segment: SegmentId) -> bool {
+        self.segments.contains_key(&segment)
+            || self.closing.contains_key(&Room::Segment(segment))
+            || self.followed(segment).is_some()
+    }
+
+    /// Who may have the records of a segment: its members, those of its earlier stores, and those
+    /// that keep a log of it that has ended.
+    fn may_have_records(&self, segment: SegmentId, step: &Step<'_>) -> Vec<NodeName> {
+        let mut found = BTreeSet::new();
+        if let Some(at) = self.directory.location_of(segment) {
+            found.extend(at.group.view.nodes());
+            let pasts = at.pasts(segment).iter();
+            let views = pasts.filter_map(|past| at.view_of(past.epoch));
+            found.extend(views.flat_map(|view| view.nodes().collect::<Vec<_>>()));
+        }
+        if let Some(held) = self.records.0.get(&segment) {
+            found.extend(&held.former);
+        }
+        found.remove(&self.id.name);
+        found.retain(|node| self.hears(*node, step));
+        found.into_iter().collect()
+    }
+
+    fn ask_records(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let peers = self.may_have_records(segment, step);
+        let Some(at) = self.state_at(segment).filter(|_| !peers.is_empty()) else {
+            return;
+        };
+        let lagging = self.config.planted.has(Bug::PieceFromLaggard);
+        let held = self.records.0.entry(segment).or_default();
+        held.due = step.now.monotonic + self.config.timing.retry;
+        let peer = peers[held.turn % peers.len()];
+        let seen = held.standing.seen();
+        let question = match (held.standing.since(), &held.standing.filling) {
+            (None, Some(Filling { cursor, since, .. })) => Message::Fill {
+                segment,
+                from: cursor.clone().unwrap_or_else(record::first_part),
+                since: *since,
+                seen: if lagging { 0 } else { seen },
+            },
+            (since, _) => {
+                held.later = Some(Later {
+                    above: at.recorded,
+                    commands: Vec::new(),
+                    bytes: 0,
+                });
+                Message::Since {
+                    segment,
+                    since: since.unwrap_or_default(),
+                    seen: seen.max(at.recorded),
+                }
+            }
+        };
+        step.fx.send(peer, question);
+    }
+
+    pub(super) fn on_records(&mut self, from: NodeName, message: Message, step: &mut Step<'_>) {
+        match message {
+            Message::Fill {
+                segment,
+                from: first,
+                since,
+                seen,
+            } => {
+                let answer = self.piece(segment, &first, seen, step);
+                if let Some(Message::Piece { position, .. }) = &answer {
+                    self.note_filler(segment, from, since.unwrap_or(*position), step);
+                }
+                self.answer_filler(segment, from, answer, step);
+            }
+            Message::Since {
+                segment,
+                since,
+                seen,
+            } => {
+                let answer = self.changes(segment, since, seen, step);
+                self.note_filler(segment, from, since, step);
+                self.answer_filler(segment, from, answer, step);
+            }
+            Message::Piece {
+                segment,
+                from,
+                to,
+                records,
+                position,
+            } => self.on_piece(segment, (from, to), records, position, step),
+            Message::Changes {
+                segment,
+                since,
+                upto,
+                records,
+                position,
+            } => self.on_changes(segment, (since, upto), records, position, step),
+            Message::Refused { segment, forgotten } => {
+                self.on_records_refused(segment, forgotten, step);
+            }
+            Message::Complete { segment, epoch } => {
+                let room = self.segments.get(&segment);
+                let here = room.is_some_and(|room| room.log.id().epoch >= epoch);
+                if here && self.has_records(segment) {
+                    step.fx
+                        .promise(from, Message::IsComplete { segment, epoch });
+                }
+            }
+            Message::IsComplete { segment, epoch } => {
+                if let Some(held) = self.records.0.get_mut(&segment)
+                    && held.complete.0 == epoch
+                {
+                    held.complete.1.insert(from);
+                }
+            }
+        }
+    }
+
+    /// This node's position, where it has all records and is not below that one.
+    fn answers_from(&self, segment: SegmentId, seen: u64) -> Option<u64> {
+        let held = self.records.0.get(&segment)?;
+        let position = self.state_at(segment)?.commands.max(held.standing.at);
+        (self.has_records(segment) && position >= seen).then_some(position)
+    }
+
+    fn piece(
+        &mut self,
+        segment: SegmentId,
+        from: &Bytes,
+        seen: u64,
+        step: &mut Step<'_>,
+    ) -> Option<Message> {
+        let position = self.answers_from(segment, seen)?;
+        let room = self.config.limits.chunk;
+        let piece = records::piece(segment, from, room, step.memory);
+        let piece = self.unless_damaged(segment, piece, step)?;
+        Some(Message::Piece {
+            segment,
+            from: from.clone(),
+            to: piece.to,
+            records: piece.records,
+            position,
+        })
+    }
+
+    fn changes(
+        &mut self,
+        segment: SegmentId,
+        since: u64,
+        seen: u64,
+        step: &mut Step<'_>,
+    ) -> Option<Message> {
+        let position = self.answers_from(segment, seen)?;
+        if since < self.records.0.get(&segment)?.standing.floor {
+            return Some(Message::Refused {
+                segment,
+                forgotten: Some(since),
+            });
+        }
+        let room = self.config.limits.chunk;
+        let changed = records::changed(segment, since, room, step.memory);
+        let changed = self.unless_damaged(segment, changed, step)?;
+        Some(Message::Changes {
+            segment,
+            since,
+            upto: changed.upto.unwrap_or(position),
+            records: changed.records,
+            position,
+        })
+    }
+
+    /// What is damaged here is filled again from others, and meanwhile given to nobody.
+    fn unless_damaged<T>(
+        &mut self,
+        segment: SegmentId,
+        read: Result<T, Void>,
+        step: &mut Step<'_>,
+    ) -> Option<T> {
+        if read.is_err() {
+            self.fill_anew(segment, step);
+        }
+        read.ok()
+    }
+
+    fn fill_anew(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        if let Some(held) = self.records.0.get_mut(&segment) {
+            held.standing = Standing::anew(held.standing.seen());
+            held.standing.put(segment, step.fx);
+            (held.later, held.forgotten) = (None, 0);
+        }
+    }
+
+    fn note_filler(&mut self, segment: SegmentId, from: NodeName, since: u64, step: &Step<'_>) {
+        let until = step.now.monotonic + PATIENCE * self.config.timing.retry;
+        if let Some(held) = self.records.0.get_mut(&segment)
+            && (held.fillers.len() < FILLERS || held.fillers.contains_key(&from))
+        {
+            held.fillers.insert(from, (since, until));
+        }
+    }
+
+    fn answer_filler(
+        &self,
+        segment: SegmentId,
+        to: NodeName,
+        answer: Option<Message>,
+        step: &mut Step<'_>,
+    ) {
+        let refused = Message::Refused {
+            segment,
+            forgotten: None,
+        };
+        step.fx.send(to, answer.unwrap_or(refused));
+    }
+
+    /// A range of records has come.
+    fn on_piece(
+        &mut self,
+        segment: SegmentId,
+        (from, to): (Bytes, Option<Bytes>),
+        records: Vec<(Bytes, Bytes)>,
+        position: u64,
+        step: &mut Step<'_>,
+    ) {
+        let planted = self.config.planted;
+        let full = self.has_records(segment);
+        let Some(held) = self.records.0.get_mut(&segment).filter(|_| !full) else {
+            return;
+        };
+        let seen = held.standing.seen();
+        let within = |name: &Bytes| *name >= from && to.as_ref().is_none_or(|to| name < to);
+        let Some(filling) = &mut held.standing.filling else {
+            return;
+        };
+        let next =
+            filling.cursor.as_ref() == Some(&from) && to.as_ref().is_none_or(|to| *to > from);
+        let late = position < seen && !planted.has(Bug::PieceFromLaggard);
+        if !next || late || !records.iter().all(|(name, _)| within(name)) {
+            return;
+        }
+        let end = match &to {
+            Some(to) => record::part(segment, to),
+            None => record::parts(segment).1,
+        };
+        step.fx.delete_range(record::part(segment, &from), end);
+        for (name, value) in records {
+            let value = Some(value);
+            records::set(segment, Change { name, value }, step.fx);
+        }
+        filling.cursor = to;
+        filling.since = filling.since.or(Some(position));
+        filling.seen = filling.seen.max(position);
+        if filling.cursor.is_none() && planted.has(Bug::FilledWithoutChanges) {
+            held.standing = Standing {
+                at: seen.max(position),
+                floor: seen.max(position),
+                filling: None,
+            };
+        }
+        held.standing.put(segment, step.fx);
+        self.ask_records(segment, step);
+    }
+
+    /// What was changed since some position has come.
+    fn on_changes(
+        &mut self,
+        segment: SegmentId,
+        (since, upto): (u64, u64),
+        changes: Vec<Change>,
+        position: u64,
+        step: &mut Step<'_>,
+    ) {
+        let full = self.has_records(segment);
+        let Some(held) = self.records.0.get_mut(&segment).filter(|_| !full) else {
+            return;
+        };
+        let seen = held.standing.seen();
+        let named = changes.iter().all(|c| c.name >= record::first_part());
+        if held.standing.since() != Some(since) || position < seen || upto < since || !named {
+            return;
+        }
+        for change in changes {
+            records::set(segment, change, step.fx);
+        }
+        let later = held
+            .later
+            .take_if(|later| upto == position && later.above <= position);
+        held.standing.filling = Some(Filling {
+            cursor: None,
+            since: Some(upto),
+            seen: position,
+        });
+        if let Some(later) = later {
+            let (from, through) = record::changed_through(segment, position);
+            step.fx.delete_range(from, through);
+            held.standing = Standing {
+                at: position,
+                floor: position,
+                filling: None,
+            };
+            let after = later.commands.into_iter().filter(|(at, _)| *at > position);
+            for (at, changes) in after {
+                records::put(segment, at, changes, step.fx);
+                held.standing.at = at;
+            }
+        }
+        held.forgotten = 0;
+        held.standing.put(segment, step.fx);
+        match self.has_records(segment) {
+            true => self.filled(segment, step),
+            false => self.ask_records(segment, step),
+        }
+    }
+
+    fn on_records_refused(
+        &mut self,
+        segment: SegmentId,
+        forgotten: Option<u64>,
+        step: &mut Step<'_>,
+    ) {
+        let (full, peers) = (
+            self.has_records(segment),
+            self.may_have_records(segment, step),
+        );
+        let Some(held) = self.records.0.get_mut(&segment).filter(|_| !full) else {
+            return;
+        };
+        if forgotten.is_none() || held.standing.since() != forgotten {
+            return;
+        }
+        held.turn += 1;
+        held.forgotten += 1;
+        if held.forgotten >= peers.len() {
+            self.fill_anew(segment, step);
+        }
+        self.ask_records(segment, step);
+    }
+
+    /// Whether a majority of a segment's members have all its records, as far as this one knows;
+    /// asks them where it does not.
+    pub(super) fn are_records_complete(&mut self, segment: SegmentId, step: &mut Step<'_>) -> bool {
+        let recorded = self.state_at(segment).map_or(0, |at| at.recorded);
+        let room = self.segments.get(&segment);
+        let Some(log) = room.map(|room| &room.log).filter(|_| recorded > 0) else {
+            return true;
+        };
+        let (epoch, view) = (log.id().epoch, log.view().clone());
+        let (own, name) = (self.has_records(segment), self.id.name);
+        let held = self.records.0.entry(segment).or_default();
+        if held.complete.0 != epoch {
+            held.complete = (epoch, BTreeSet::new());
+        }
+        let known = &held.complete.1;
+        let has = |node: &NodeName| known.contains(node) || own && *node == name;
+        if view.nodes().filter(has).count() >= view.majority() {
+            return true;
+        }
+        for node in view.nodes().filter(|node| *node != name) {
+            step.fx.send(node, Message::Complete { segment, epoch });
+        }
+        self.config.planted.has(Bug::RecordsDroppedEarly)
+    }
+
+    /// Why a command must wait, if it changes records: as long as too few members of an epoch have
+    /// them, whoever has them may be none of those that apply it, and nobody would ever have all.
+    pub(super) fn why_no_change(
+        &mut self,
+        segment: SegmentId,
+        command: &Command,
+        step: &mut Step<'_>,
+    ) -> Option<Rejection> {
+        let changes = matches!(command.body, Body::Transaction(_));
+        let early = self.config.planted.has(Bug::ChangedBeforeFilled);
+        let waits = changes && !self.are_records_complete(segment, step) && !early;
+        waits.then_some(Rejection::Busy)
+    }
+
+    /// A node keeps an ended log of the segment, hence its records.
+    pub(super) fn note_former(&mut self, segment: SegmentId, node: NodeName) {
+        if let Some(held) = self.records.0.get_mut(&segment)
+            && held.former.len() < FILLERS
+        {
+            held.former.insert(node);
+        }
+    }
+}
+
+impl Held {
+    /// A command was applied that changes these, which cannot be put beside what is lacking.
+    fn remember(&mut self, position: u64, changes: Vec<Change>, room: usize) {
+        let bytes = |change: &Change| {
+            size_of::<Change>() + change.name.len() + change.value.as_ref().map_or(0, Bytes::len)
+        };
+        let more: usize = changes.iter().map(bytes).sum();
+        if let Some(later) = &mut self.later {
+            later.bytes += more;
+            later.commands.push((position, changes));
+        }
+        // What is not remembered has to be asked for.
+        self.later.take_if(|later| later.bytes > room);
+    }
+}
