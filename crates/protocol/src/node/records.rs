@@ -296,10 +296,14 @@ impl Here {
             Message::Refused { segment, forgotten } => {
                 self.on_records_refused(segment, forgotten, step);
             }
-            Message::Complete { segment, epoch } => {
+            Message::Complete {
+                segment,
+                epoch,
+                recorded,
+            } => {
                 let room = self.segments.get(&segment);
                 let here = room.is_some_and(|room| room.log.id().epoch >= epoch);
-                if here && self.has_records(segment) {
+                if here && self.answers_from(segment, recorded).is_some() {
                     step.fx
                         .promise(from, Message::IsComplete { segment, epoch });
                 }
@@ -554,7 +558,12 @@ impl Here {
             return true;
         }
         for node in view.nodes().filter(|node| *node != name) {
-            step.fx.send(node, Message::Complete { segment, epoch });
+            let question = Message::Complete {
+                segment,
+                epoch,
+                recorded,
+            };
+            step.fx.send(node, question);
         }
         self.config.planted.has(Bug::RecordsDroppedEarly)
     }

@@ -304,6 +304,8 @@ pub enum Message {
         segment: SegmentId,
         /// The epoch of its log.
         epoch: Epoch,
+        /// Up to this command at least.
+        recorded: u64,
     },
     /// The sender has.
     IsComplete {
