@@ -204,6 +204,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::PieceFromLaggard, "records-laggard"),
     (Bug::FilledWithoutChanges, "records-follow"),
     (Bug::WarmUnfilled, "records-follow"),
+    (Bug::RememberedAcrossGap, "records-later-gap"),
+    (Bug::ChangedByLaggard, "records-all-lag"),
     (Bug::ChangedBeforeFilled, "records-pressed"),
     (Bug::RecordsDroppedEarly, "records-pressed"),
     (Bug::UnknownReadsVoid, "ring-rotten-stranger"),

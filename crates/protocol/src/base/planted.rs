@@ -465,6 +465,10 @@ planted_bugs! {
     FilledWithoutChanges,
     /// Records are changed in an epoch in which too few members have them.
     ChangedBeforeFilled,
+    /// What was applied beside a fill counts, although a snapshot has skipped something before it.
+    RememberedAcrossGap,
+    /// Records are changed by a primary that lacks some, as long as others once had all.
+    ChangedByLaggard,
     /// A learner is warm before it has all records.
     WarmUnfilled,
     /// A member that leaves drops its records although too few have them.

@@ -703,7 +703,10 @@ impl Node {
             let location = self.here.location_at(id);
             let store = location.map_or(by, Location::store);
             self.here.seal_sources(segment, store);
-            self.here.drop_records(segment, step);
+            // It may follow the present log by now.
+            if !self.here.needs_records(segment) {
+                self.here.drop_records(segment, step);
+            }
         }
         Log::delete(id, step.fx);
         if !self.here.config.planted.has(Bug::RetiredRevives) {

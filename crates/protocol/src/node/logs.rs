@@ -814,7 +814,6 @@ impl Node {
         };
         if room.log.needs_snapshot(&self.here.config.limits) {
             self.here.truncate(Room::Segment(segment), step);
-            self.here.forget_changes(segment, step);
         }
     }
 

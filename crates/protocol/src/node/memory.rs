@@ -42,6 +42,7 @@ impl Here {
                 if let Some(segment) = self.segments.get_mut(&id) {
                     let (slot, state) = (segment.log.delivered(), wire::encode(&segment.state));
                     segment.log.truncate(slot, state, &mut cx);
+                    self.forget_changes(id, step);
                 }
             }
             Room::Group(id) => {

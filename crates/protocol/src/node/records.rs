@@ -7,11 +7,11 @@
 use super::agenda::Room;
 use super::following::PATIENCE;
 use super::{Here, Step};
-use crate::base::{Bug, Epoch, Micros, NodeName, SegmentId};
+use crate::base::{Bug, Epoch, Micros, NodeName, Planted, SegmentId};
 use crate::command::{Body, Command};
 use crate::io::{Memory, Void};
 use crate::lock::Rejection;
-use crate::records::{self, Change, Filling, Message, Standing};
+use crate::records::{self, Change, Filling, Mark, Message, Standing, last_of};
 use crate::segment::SegmentState;
 use crate::wire::record;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -58,12 +58,13 @@ struct Held {
     turn: usize,
     /// When another one is.
     due: Micros,
-    /// How many have forgotten since when something is lacking, one after the other.
-    forgotten: usize,
+    /// Who has refused since something came, and whether somebody has because it has forgotten what
+    /// was changed.
+    refused: (BTreeSet<NodeName>, bool),
     /// Who fills from here: since when it will ask, and until when that is remembered.
-    fillers: BTreeMap<NodeName, (u64, Micros)>,
-    /// Members of the log of this epoch that have all records.
-    complete: (Epoch, BTreeSet<NodeName>),
+    fillers: BTreeMap<NodeName, (Mark, Micros)>,
+    /// Members of the log of this epoch that have said that they have all records, and when.
+    complete: (Epoch, BTreeMap<NodeName, Micros>),
     /// Nodes that keep an ended log of the segment.
     former: BTreeSet<NodeName>,
     /// Since when nothing here needs them.
@@ -88,13 +89,15 @@ impl Records {
 }
 
 impl Here {
-    /// How far the small state is beside which the records of a segment are.
+    /// How far the small state is beside which the records of a segment are: the latest that is
+    /// here, for a member that slept may follow a later log beside its own.
     fn state_at(&self, segment: SegmentId) -> Option<At> {
         let room = self.segments.get(&segment);
         let own = room.map(|room| At::of(&room.state));
-        let followed = || Some(At::of(self.followed(segment)?));
-        let ended = || self.records.0.get(&segment)?.ended;
-        own.or_else(followed).or_else(ended)
+        let followed = self.followed(segment).map(At::of);
+        let ended = self.records.0.get(&segment).and_then(|held| held.ended);
+        let all = [own, followed, ended].into_iter().flatten();
+        all.max_by_key(|at| at.commands)
     }
 
     /// Whether all records of a segment are here.
@@ -118,7 +121,9 @@ impl Here {
         let planted = self.config.planted;
         let held = self.records.0.entry(segment).or_default();
         if !held.standing.is_full(before) && !planted.has(Bug::ChangedBesideGap) {
-            return held.remember(position, changes, self.config.limits.window_bytes);
+            let room = self.config.limits.window_bytes;
+            held.remember((position, before), changes, (room, planted));
+            return;
         }
         if position <= held.standing.at && !planted.has(Bug::RecordsReplayed) {
             return;
@@ -148,7 +153,8 @@ impl Here {
         };
         let now = step.now.monotonic;
         held.fillers.retain(|_, (_, until)| *until > now);
-        let asked = held.fillers.values().map(|(since, _)| *since).min();
+        let asked = held.fillers.values().map(|(since, _)| since.0);
+        let asked = asked.min().map(|position| position.saturating_sub(1));
         let floor = held.standing.at.saturating_sub(remembered);
         let floor = floor.min(asked.unwrap_or(u64::MAX));
         if floor > held.standing.floor && held.standing.filling.is_none() {
@@ -199,7 +205,7 @@ impl Here {
 
     /// Whether there is a log here beside which the records are. Who waits for one without a word
     /// may never have it, and fills again if it does.
-    fn needs_records(&self, segment: SegmentId) -> bool {
+    pub(super) fn needs_records(&self, segment: SegmentId) -> bool {
         self.segments.contains_key(&segment)
             || self.closing.contains_key(&Room::Segment(segment))
             || self.followed(segment).is_some()
@@ -257,6 +263,14 @@ impl Here {
     }
 
     pub(super) fn on_records(&mut self, from: NodeName, message: Message, step: &mut Step<'_>) {
+        if let Message::Fill { segment, .. } | Message::Since { segment, .. } = &message
+            && let Some(held) = self.records.0.get_mut(segment)
+        {
+            // Who asks lacks something, whatever it has said before.
+            if !self.config.planted.has(Bug::ChangedByLaggard) {
+                held.complete.1.remove(&from);
+            }
+        }
         match message {
             Message::Fill {
                 segment,
@@ -266,7 +280,8 @@ impl Here {
             } => {
                 let answer = self.piece(segment, &first, seen, step);
                 if let Some(Message::Piece { position, .. }) = &answer {
-                    self.note_filler(segment, from, since.unwrap_or(*position), step);
+                    let since = since.unwrap_or(last_of(*position));
+                    self.note_filler(segment, from, since, step);
                 }
                 self.answer_filler(segment, from, answer, step);
             }
@@ -294,7 +309,7 @@ impl Here {
                 position,
             } => self.on_changes(segment, (since, upto), records, position, step),
             Message::Refused { segment, forgotten } => {
-                self.on_records_refused(segment, forgotten, step);
+                self.on_records_refused((from, segment), forgotten, step);
             }
             Message::Complete {
                 segment,
@@ -312,17 +327,19 @@ impl Here {
                 if let Some(held) = self.records.0.get_mut(&segment)
                     && held.complete.0 == epoch
                 {
-                    held.complete.1.insert(from);
+                    held.complete.1.insert(from, step.now.monotonic);
                 }
             }
         }
     }
 
-    /// This node's position, where it has all records and is not below that one.
+    /// The position of the records here, where these are all and this node is not below that one.
+    /// Nothing was changed between it and the node's own: who is given these is not above a former
+    /// member, whose log has ended.
     fn answers_from(&self, segment: SegmentId, seen: u64) -> Option<u64> {
         let held = self.records.0.get(&segment)?;
         let position = self.state_at(segment)?.commands.max(held.standing.at);
-        (self.has_records(segment) && position >= seen).then_some(position)
+        (self.has_records(segment) && position >= seen).then_some(held.standing.at)
     }
 
     fn piece(
@@ -348,12 +365,12 @@ impl Here {
     fn changes(
         &mut self,
         segment: SegmentId,
-        since: u64,
+        since: Mark,
         seen: u64,
         step: &mut Step<'_>,
     ) -> Option<Message> {
         let position = self.answers_from(segment, seen)?;
-        if since < self.records.0.get(&segment)?.standing.floor {
+        if since < last_of(self.records.0.get(&segment)?.standing.floor) {
             return Some(Message::Refused {
                 segment,
                 forgotten: Some(since),
@@ -365,7 +382,7 @@ impl Here {
         Some(Message::Changes {
             segment,
             since,
-            upto: changed.upto.unwrap_or(position),
+            upto: changed.upto.unwrap_or(last_of(position)),
             records: changed.records,
             position,
         })
@@ -388,16 +405,18 @@ impl Here {
         if let Some(held) = self.records.0.get_mut(&segment) {
             held.standing = Standing::anew(held.standing.seen());
             held.standing.put(segment, step.fx);
-            (held.later, held.forgotten) = (None, 0);
+            (held.later, held.refused) = (None, Default::default());
         }
     }
 
-    fn note_filler(&mut self, segment: SegmentId, from: NodeName, since: u64, step: &Step<'_>) {
-        let until = step.now.monotonic + PATIENCE * self.config.timing.retry;
-        if let Some(held) = self.records.0.get_mut(&segment)
-            && (held.fillers.len() < FILLERS || held.fillers.contains_key(&from))
-        {
-            held.fillers.insert(from, (since, until));
+    fn note_filler(&mut self, segment: SegmentId, from: NodeName, since: Mark, step: &Step<'_>) {
+        let now = step.now.monotonic;
+        let until = now + PATIENCE * self.config.timing.retry;
+        if let Some(held) = self.records.0.get_mut(&segment) {
+            held.fillers.retain(|_, (_, until)| *until > now);
+            if held.fillers.len() < FILLERS || held.fillers.contains_key(&from) {
+                held.fillers.insert(from, (since, until));
+            }
         }
     }
 
@@ -450,7 +469,7 @@ impl Here {
             records::set(segment, Change { name, value }, step.fx);
         }
         filling.cursor = to;
-        filling.since = filling.since.or(Some(position));
+        filling.since = filling.since.or(Some(last_of(position)));
         filling.seen = filling.seen.max(position);
         if filling.cursor.is_none() && planted.has(Bug::FilledWithoutChanges) {
             held.standing = Standing {
@@ -467,7 +486,7 @@ impl Here {
     fn on_changes(
         &mut self,
         segment: SegmentId,
-        (since, upto): (u64, u64),
+        (since, upto): (Mark, Mark),
         changes: Vec<Change>,
         position: u64,
         step: &mut Step<'_>,
@@ -486,7 +505,7 @@ impl Here {
         }
         let later = held
             .later
-            .take_if(|later| upto == position && later.above <= position);
+            .take_if(|later| upto == last_of(position) && later.above <= position);
         held.standing.filling = Some(Filling {
             cursor: None,
             since: Some(upto),
@@ -506,7 +525,7 @@ impl Here {
                 held.standing.at = at;
             }
         }
-        held.forgotten = 0;
+        held.refused = Default::default();
         held.standing.put(segment, step.fx);
         match self.has_records(segment) {
             true => self.filled(segment, step),
@@ -516,8 +535,8 @@ impl Here {
 
     fn on_records_refused(
         &mut self,
-        segment: SegmentId,
-        forgotten: Option<u64>,
+        (from, segment): (NodeName, SegmentId),
+        forgotten: Option<Mark>,
         step: &mut Step<'_>,
     ) {
         let (full, peers) = (
@@ -527,13 +546,20 @@ impl Here {
         let Some(held) = self.records.0.get_mut(&segment).filter(|_| !full) else {
             return;
         };
-        if forgotten.is_none() || held.standing.since() != forgotten {
+        let old = forgotten.is_some() && held.standing.since() != forgotten;
+        if old || held.standing.since().is_none() {
             return;
         }
-        held.turn += 1;
-        held.forgotten += 1;
-        if held.forgotten >= peers.len() {
+        held.refused.0.insert(from);
+        held.refused.1 |= forgotten.is_some();
+        let all = peers.iter().all(|peer| held.refused.0.contains(peer));
+        if all && held.refused.1 {
             self.fill_anew(segment, step);
+        } else if forgotten.is_none() {
+            // It lags, or fills: perhaps not for long.
+            return;
+        } else {
+            held.turn += 1;
         }
         self.ask_records(segment, step);
     }
@@ -550,10 +576,14 @@ impl Here {
         let (own, name) = (self.has_records(segment), self.id.name);
         let held = self.records.0.entry(segment).or_default();
         if held.complete.0 != epoch {
-            held.complete = (epoch, BTreeSet::new());
+            held.complete = (epoch, BTreeMap::new());
         }
+        // What was said long ago may not be so any more.
+        let (now, patience) = (step.now.monotonic, PATIENCE * self.config.timing.retry);
+        let ever = self.config.planted.has(Bug::ChangedByLaggard);
+        held.complete.1.retain(|_, at| *at + patience > now || ever);
         let known = &held.complete.1;
-        let has = |node: &NodeName| known.contains(node) || own && *node == name;
+        let has = |node: &NodeName| known.contains_key(node) || own && *node == name;
         if view.nodes().filter(has).count() >= view.majority() {
             return true;
         }
@@ -578,7 +608,9 @@ impl Here {
     ) -> Option<Rejection> {
         let changes = matches!(command.body, Body::Transaction(_));
         let early = self.config.planted.has(Bug::ChangedBeforeFilled);
-        let waits = changes && !self.are_records_complete(segment, step) && !early;
+        let lacks = !self.has_records(segment) && !self.config.planted.has(Bug::ChangedByLaggard);
+        let complete = self.are_records_complete(segment, step) && !lacks;
+        let waits = changes && !complete && !early;
         waits.then_some(Rejection::Busy)
     }
 
@@ -594,7 +626,17 @@ impl Here {
 
 impl Held {
     /// A command was applied that changes these, which cannot be put beside what is lacking.
-    fn remember(&mut self, position: u64, changes: Vec<Change>, room: usize) {
+    fn remember(
+        &mut self,
+        (position, before): (u64, u64),
+        changes: Vec<Change>,
+        (room, planted): (usize, Planted),
+    ) {
+        // A state from elsewhere may have come in between, which has skipped some.
+        self.later.take_if(|later| {
+            let last = later.commands.last().map_or(later.above, |(at, _)| *at);
+            before > last && !planted.has(Bug::RememberedAcrossGap)
+        });
         let bytes = |change: &Change| {
             size_of::<Change>() + change.name.len() + change.value.as_ref().map_or(0, Bytes::len)
         };

@@ -63,13 +63,22 @@ pub struct Standing {
     pub filling: Option<Filling>,
 }
 
+/// A change: the number of the command, and which of its changes. All changes up to one are those
+/// of earlier commands, and of this one up to that.
+pub type Mark = (u64, u32);
+
+/// The last change of a command.
+pub(crate) const fn last_of(position: u64) -> Mark {
+    (position, u32::MAX)
+}
+
 /// How far a fill has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filling {
     /// The first name that is still to come; none: all ranges have come.
     pub cursor: Option<Bytes>,
-    /// What was changed above this position is still to come.
-    pub since: Option<u64>,
+    /// What was changed after this is still to come.
+    pub since: Option<Mark>,
     /// The highest position of anything that has come.
     pub seen: u64,
 }
@@ -94,11 +103,11 @@ impl Standing {
         self.filling.is_none() && self.at >= recorded
     }
 
-    /// Where a filler goes on: the position since which it wants to know what was changed; none
-    /// while ranges are still to come.
-    pub(crate) fn since(&self) -> Option<u64> {
+    /// Where a filler goes on: since when it wants to know what was changed; none while ranges are
+    /// still to come.
+    pub(crate) fn since(&self) -> Option<Mark> {
         match &self.filling {
-            None => Some(self.at),
+            None => Some(last_of(self.at)),
             Some(Filling {
                 cursor: None,
                 since,
@@ -195,17 +204,17 @@ pub(crate) fn piece(
 pub(crate) struct Changed {
     /// As it is now.
     pub(crate) records: Vec<Change>,
-    /// The last position that was looked at; none: there are no more.
-    pub(crate) upto: Option<u64>,
+    /// The last change that was looked at; none: there are no more.
+    pub(crate) upto: Option<Mark>,
 }
 
-/// What was changed above a position, as much as fits so many bytes, and one position at least.
+/// What was changed after some change, as much as fits so many bytes, and one record at least.
 ///
 /// # Errors
 /// Something of it is damaged.
 pub(crate) fn changed(
     segment: SegmentId,
-    since: u64,
+    since: Mark,
     room: usize,
     memory: &dyn Memory,
 ) -> Result<Changed, Void> {
@@ -216,18 +225,18 @@ pub(crate) fn changed(
         let page = memory.scan(&next, &end, PAGE);
         let ends = page.len() < PAGE;
         for (key, name) in page {
-            let position = record::position_of(&key).ok_or(Void)?;
-            if bytes > room && position > last {
-                let upto = Some(last);
-                return Ok(Changed { records, upto });
-            }
-            (last, next) = (position, after(&key));
             let name = name?;
-            if names.insert(name.clone()) {
+            if !names.contains(&name) {
                 let value = memory.get(&record::part(segment, &name))?;
                 bytes += name.len() + value.as_ref().map_or(0, Bytes::len);
+                if bytes > room && !records.is_empty() {
+                    let upto = Some(last);
+                    return Ok(Changed { records, upto });
+                }
+                names.insert(name.clone());
                 records.push(Change { name, value });
             }
+            (last, next) = (record::mark_of(&key).ok_or(Void)?, after(&key));
         }
         if ends {
             let upto = None;
@@ -251,8 +260,8 @@ pub enum Message {
         segment: SegmentId,
         /// The name.
         from: Bytes,
-        /// What was changed above this position is to be remembered until it is asked for.
-        since: Option<u64>,
+        /// What was changed after this is to be remembered until it is asked for.
+        since: Option<Mark>,
         /// Not from who is below this position.
         seen: u64,
     },
@@ -269,12 +278,12 @@ pub enum Message {
         /// The sender's position.
         position: u64,
     },
-    /// What was changed above a position?
+    /// What was changed after some change?
     Since {
         /// The segment.
         segment: SegmentId,
-        /// The position.
-        since: u64,
+        /// The change.
+        since: Mark,
         /// Not from who is below this position.
         seen: u64,
     },
@@ -283,9 +292,9 @@ pub enum Message {
         /// The segment.
         segment: SegmentId,
         /// From the question.
-        since: u64,
-        /// Up to there; the sender's position: that is all.
-        upto: u64,
+        since: Mark,
+        /// Up to there; the last of the sender's position: that is all.
+        upto: Mark,
         /// Each once.
         records: Vec<Change>,
         /// The sender's position.
@@ -295,8 +304,8 @@ pub enum Message {
     Refused {
         /// The segment.
         segment: SegmentId,
-        /// It does not remember what was changed since this position.
-        forgotten: Option<u64>,
+        /// It does not remember what was changed after this.
+        forgotten: Option<Mark>,
     },
     /// Does the receiver have all records of a segment, in this epoch or a later one?
     Complete {

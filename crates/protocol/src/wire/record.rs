@@ -346,27 +346,24 @@ pub fn changed(segment: SegmentId, position: u64, n: u32) -> Bytes {
     key.into()
 }
 
-/// The range of what commands above this position have changed.
-pub fn changed_since(segment: SegmentId, position: u64) -> (Bytes, Bytes) {
-    let to = part(segment, &[FIRST_PART]);
-    match position.checked_add(1) {
-        Some(next) => (changed(segment, next, 0), to),
-        None => (to.clone(), to),
-    }
+/// The range of what was changed after the `n`th change of a command.
+pub fn changed_since(segment: SegmentId, (position, n): (u64, u32)) -> (Bytes, Bytes) {
+    let mut from = changed(segment, position, n).to_vec();
+    from.push(0);
+    (from.into(), part(segment, &[FIRST_PART]))
 }
 
 /// The range of what commands up to this position have changed.
 pub fn changed_through(segment: SegmentId, position: u64) -> (Bytes, Bytes) {
-    (
-        part(segment, &[CHANGED]),
-        changed_since(segment, position).0,
-    )
+    let to = changed_since(segment, (position, u32::MAX)).0;
+    (part(segment, &[CHANGED]), to)
 }
 
-/// The position in the key of a change.
-pub fn position_of(changed: &[u8]) -> Option<u64> {
+/// The command's number in the key of a change, and which of its changes it is.
+pub fn mark_of(changed: &[u8]) -> Option<(u64, u32)> {
     let position: [u8; 8] = changed.get(6..14)?.try_into().ok()?;
-    Some(u64::from_be_bytes(position))
+    let n: [u8; 4] = changed.get(14..18)?.try_into().ok()?;
+    Some((u64::from_be_bytes(position), u32::from_be_bytes(n)))
 }
 
 /// The segments of whose state there are records.

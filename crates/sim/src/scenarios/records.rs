@@ -3,15 +3,17 @@
 use super::Scenario;
 use super::ring::{D, E, F, FIRST, born, gone, press, propose};
 use super::rules::rot_record;
-use super::stage::{A, B, C, Stage};
+use super::stage::{A, B, C, Stage, candidacy_of};
 use crate::network::{Parcel, RuleId};
 use crate::world::World;
 use crate::{nemesis, random};
 use bytes::Bytes;
-use fermata_protocol::Message;
 use fermata_protocol::base::{NodeName, SegmentId};
 use fermata_protocol::records::{Message as Records, Puts, Standing};
 use fermata_protocol::wire::{decode, record};
+use fermata_protocol::{Message, ring};
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// All of this room.
 pub(super) const LIST: &[Scenario] = &[
@@ -44,6 +46,51 @@ pub(super) const LIST: &[Scenario] = &[
         name: "records-damaged",
         about: "a record rots at a member from which another one fills",
         play: damaged,
+    },
+    Scenario {
+        name: "records-all-lag",
+        about: "one member after the other is away while a leader counts all as complete",
+        play: all_lag,
+    },
+    Scenario {
+        name: "records-later-gap",
+        about: "a second snapshot comes between a question and its answer, and a command after it",
+        play: later_gap,
+    },
+    Scenario {
+        name: "records-two-logs",
+        about: "a former member that slept is invited: its old log is not what it is to be full for",
+        play: two_logs,
+    },
+    Scenario {
+        name: "records-retired-follower",
+        about: "a former member that follows again is told that its old log may go",
+        play: retired_follower,
+    },
+    Scenario {
+        name: "records-split",
+        about: "a group splits, the child has new members, and records change",
+        play: split,
+    },
+    Scenario {
+        name: "records-refused-twice",
+        about: "one of two sources has forgotten and is asked twice, the other one's answer is lost",
+        play: refused_twice,
+    },
+    Scenario {
+        name: "records-forget-bound",
+        about: "logs are truncated for the node's bound alone, and changes are to be forgotten",
+        play: forget_bound,
+    },
+    Scenario {
+        name: "records-idle-seen",
+        about: "the only member that was filled dies; others have a piece of it, of a higher number",
+        play: idle_seen,
+    },
+    Scenario {
+        name: "records-wide",
+        about: "one command has changed many records, which have grown since",
+        play: wide,
     },
 ];
 
@@ -256,4 +303,383 @@ fn damaged(stage: &mut Stage) {
     random::rest(&mut stage.world);
     let whole = full(stage, &[A, B, D]);
     stage.expect(whole, "what has rotted is filled again");
+}
+
+/// Messages of a kind to a node are lost.
+fn to_one(stage: &mut Stage, to: NodeName, so: fn(&Message) -> bool) -> RuleId {
+    stage.lose(move |parcel| {
+        matches!(parcel, Parcel::Peer { to: t, message, .. } if *t == to && so(message))
+    })
+}
+
+/// What a log's members hear of it.
+fn log_news(message: &Message) -> bool {
+    matches!(message, Message::Paxos { .. } | Message::Beat(_))
+}
+
+/// Waits until a node leads.
+fn leads(stage: &mut Stage, name: NodeName) -> bool {
+    let segment = stage.segment();
+    stage.until(move |w| {
+        let node = w.machines[&name].node();
+        node.is_some_and(|n| n.here().led().any(|s| s == segment))
+    })
+}
+
+/// One that may be refused.
+fn try_put(stage: &mut Stage, n: u64, key: &'static str) {
+    let (name, value) = (format!("{key}-{n:02}"), Bytes::from_static(b"v"));
+    let puts = Puts(Vec::from([(Bytes::from(name), Some(value))]));
+    let (segment, session) = (stage.segment(), 0xcafe + stage.world.now);
+    nemesis::put_records(&mut stage.world, segment, (session, 1), &puts);
+    stage.pass(200);
+}
+
+/// No disk is lost and nobody crashes: one after the other is cut off, and goes on from a snapshot.
+/// A, which leads, has learnt in the beginning that all are complete.
+fn all_lag(stage: &mut Stage) {
+    small(stage);
+    let led = leads(stage, A);
+    stage.expect(led, "A leads");
+    for value in ["v1", "v2", "v3"] {
+        put(stage, &[("k", value)]);
+        stage.pass(1_000);
+    }
+    // What is lacking is not filled in time: say that it is large.
+    let slow = stage.lose(|parcel| {
+        matches!(parcel, Parcel::Peer { message: Message::Records(message), .. }
+            if matches!(message, Records::Piece { .. } | Records::Changes { .. }))
+    });
+    stage.isolate(A);
+    stage.leader_other_than(A);
+    for n in 0..20 {
+        try_put(stage, n, "without A");
+    }
+    stage.mend();
+    stage.pass(3_000);
+    let quiet = stage.lose(candidacy_of(B));
+    stage.isolate(C);
+    let led = leads(stage, A);
+    stage.expect(led, "A leads again");
+    stage.discard(quiet);
+    for n in 0..20 {
+        try_put(stage, n, "without C");
+    }
+    stage.mend();
+    stage.pass(3_000);
+    let led = leads(stage, A);
+    stage.expect(led, "A leads still");
+    stage.isolate(B);
+    for n in 0..20 {
+        try_put(stage, n, "without B");
+    }
+    stage.mend();
+    stage.pass(3_000);
+    stage.discard(slow);
+    random::rest(&mut stage.world);
+}
+
+/// C lags, and asks what was changed. The answer is on its way while C misses more, is given
+/// another snapshot, and applies one more command.
+fn later_gap(stage: &mut Stage) {
+    small(stage);
+    stage.again(|setup| {
+        (setup.limits.chunk, setup.limits.changes) = (64 << 10, 10_000);
+        setup.timing.retry = 12_000_000;
+        // Nothing is kept for who lags.
+        setup.limits.node_entries_bytes = 1_500;
+    });
+    stage.leader_other_than(C);
+    put(stage, &[("first", "v")]);
+    stage.pass(1_000);
+    let late = to_one(stage, C, log_news);
+    for n in 0..30 {
+        put(stage, &[(&format!("a{n:02}"), "v")]);
+    }
+    let asked = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&asked);
+    let answer = stage.hold(move |parcel| {
+        let so = matches!(parcel, Parcel::Peer { to, message: Message::Records(message), .. }
+            if *to == C && matches!(message, Records::Changes { .. }));
+        if so {
+            counted.set(counted.get() + 1);
+        }
+        so
+    });
+    stage.discard(late);
+    let asked = stage.until(|_| asked.get() > 0);
+    stage.expect(asked, "C lags and has asked");
+    let late = to_one(stage, C, log_news);
+    for n in 0..30 {
+        put(stage, &[(&format!("gap{n:02}"), "v")]);
+    }
+    stage.discard(late);
+    stage.pass(1_000);
+    put(stage, &[("last", "v")]);
+    stage.pass(200);
+    stage.release(answer);
+    stage.pass(200);
+    random::rest(&mut stage.world);
+}
+
+/// C sleeps while its seat goes to D, and is invited again before it knows that its log has ended.
+fn two_logs(stage: &mut Stage) {
+    small(stage);
+    for n in 0..5 {
+        put(stage, &[(&format!("a{n}"), "v")]);
+    }
+    stage.pass(1_000);
+    stage.isolate(C);
+    let before = propose(stage, &[A, B, D]);
+    born(stage, &[A, B, D], before);
+    fill(stage);
+    let retires = to_one(stage, C, |message| {
+        matches!(message, Message::Ring(ring::Message::Retire { .. }))
+    });
+    let unfilled = to_one(stage, C, |message| matches!(message, Message::Records(_)));
+    stage.mend();
+    let before = propose(stage, &[A, B, C]);
+    stage.pass(2_500);
+    let present = nemesis::present_view(&stage.world, FIRST).epoch.0;
+    stage.expect(
+        present == before,
+        "a change waits until its members have all records",
+    );
+    stage.discard(unfilled);
+    born(stage, &[A, B, C], before);
+    stage.discard(retires);
+    random::rest(&mut stage.world);
+}
+
+/// C has left, keeps its log, and is invited again; then it is told that the log may go.
+fn retired_follower(stage: &mut Stage) {
+    small(stage);
+    fill(stage);
+    stage.pass(1_000);
+    let retires = stage.hold(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Ring(message), .. }
+            if *to == C && matches!(message, ring::Message::Retire { .. }))
+    });
+    let before = propose(stage, &[A, B, D]);
+    born(stage, &[A, B, D], before);
+    put(stage, &[("k00", "changed")]);
+    stage.pass(3_000);
+    // E never is full in this time.
+    let slow = pieces(stage, &[A, B, C, D], E);
+    propose(stage, &[A, C, E]);
+    let segment = stage.segment();
+    let fills = stage.until(|w| {
+        let full = standing(w, C, segment).is_some_and(|at| at.filling.is_none());
+        let follows = w.machines[&E].node().is_some();
+        full && follows && standing(w, E, segment).is_some_and(|at| at.filling.is_some())
+    });
+    stage.expect(fills, "E has begun to fill");
+    stage.pass(600);
+    let present = nemesis::present_view(&stage.world, FIRST).epoch.0;
+    stage.expect(present == before + 1, "the change waits for E");
+    stage.release(retires);
+    stage.pass(100);
+    let kept = full(stage, &[C]);
+    stage.expect(
+        kept,
+        "C, which follows and has said that it is warm, keeps its records",
+    );
+    stage.discard(slow);
+    random::rest(&mut stage.world);
+}
+
+/// Segment 1 goes to a child with other members while its records change.
+fn split(stage: &mut Stage) {
+    small(stage);
+    let put_one = |stage: &mut Stage, n: u64, key: &str| {
+        let puts = Puts(Vec::from([(
+            Bytes::from(format!("{key}{n:02}")),
+            Some(Bytes::from_static(b"value")),
+        )]));
+        let session = 0xcafe + stage.world.now;
+        nemesis::put_records(&mut stage.world, SegmentId(1), (session, 1), &puts);
+        stage.pass(150);
+    };
+    for n in 0..60 {
+        put_one(stage, n, "a");
+    }
+    let unfilled = [D, E, F].map(|to| pieces(stage, &[A, B, C, D, E, F], to));
+    let before = press(stage, &[A, B, C, D, E, F]);
+    super::ring::goes_on(stage, &[A, B, C, D, E, F], before);
+    let session = 0xbeef + stage.world.now;
+    nemesis::split_at(
+        &mut stage.world,
+        FIRST,
+        session,
+        SegmentId(1),
+        &[A, B, C],
+        &[D, E, F],
+    );
+    stage.pass(4_000);
+    for rule in unfilled {
+        stage.discard(rule);
+    }
+    for n in 0..80 {
+        put_one(stage, n, "b");
+    }
+    let present = nemesis::present_view(&stage.world, FIRST);
+    stage.expect(present.len() == 3, "the group has split");
+    random::rest(&mut stage.world);
+}
+
+/// B has been filled, and knows what was changed since then alone. C lags less than A remembers.
+fn refused_twice(stage: &mut Stage) {
+    small(stage);
+    stage.again(|setup| {
+        setup.limits.changes = 10_000;
+        setup.limits.node_entries_bytes = 1_500;
+    });
+    stage.leader_other_than(C);
+    let quiet = stage.lose(candidacy_of(B));
+    let silent = stage.lose(candidacy_of(C));
+    put(stage, &[("first", "v")]);
+    stage.pass(1_000);
+    let late = to_one(stage, B, log_news);
+    for n in 0..20 {
+        put(stage, &[(&format!("b{n:02}"), "v")]);
+    }
+    let unfilled = to_one(stage, B, |message| matches!(message, Message::Records(_)));
+    stage.discard(late);
+    stage.pass(3_000);
+    let late = to_one(stage, C, log_news);
+    for n in 0..20 {
+        put(stage, &[(&format!("c{n:02}"), "v")]);
+    }
+    stage.discard(unfilled);
+    stage.pass(5_000);
+    let lost = stage.lose(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Records(message), .. }
+            if *to == C && matches!(message, Records::Changes { .. }))
+    });
+    stage.discard(late);
+    stage.pass(3_000);
+    let segment = stage.segment();
+    let anew = |w: &World| {
+        let standing = standing(w, C, segment);
+        standing.is_some_and(|at| {
+            at.filling
+                .is_some_and(|f| f.cursor.is_some() || f.since > Some((22, 0)))
+        })
+    };
+    let anew = anew(&stage.world);
+    stage.expect(!anew, "C, of whose lag A remembers all, does not fill anew");
+    stage.discard(lost);
+    stage.discard(quiet);
+    stage.discard(silent);
+    random::rest(&mut stage.world);
+}
+
+/// Logs are truncated because the node keeps too many bytes of them, and not for their lengths.
+fn forget_bound(stage: &mut Stage) {
+    small(stage);
+    stage.again(|setup| {
+        (setup.limits.changes, setup.limits.snapshot_every) = (8, 64);
+        setup.limits.node_entries_bytes = 1_500;
+    });
+    fill(stage);
+    fill(stage);
+    fill(stage);
+    let segment = stage.segment();
+    let floor = standing(&stage.world, A, segment).map_or(0, |at| at.floor);
+    stage.expect(
+        floor > 0,
+        "what 180 commands changed is not all remembered, where 8 are to be",
+    );
+    random::rest(&mut stage.world);
+}
+
+/// All seats go to D, E and F, unfilled. E is filled; the segment goes on with commands that change
+/// no record; D and F have a piece of E, and E is gone. A, B and C still have all, and nothing was
+/// changed since.
+fn idle_seen(stage: &mut Stage) {
+    small(stage);
+    fill(stage);
+    stage.pass(1_000);
+    let client = stage.client(&[1, 2, 4]);
+    let former = [D, F].map(|to| pieces(stage, &[A, B, C], to));
+    let unfilled = [D, F].map(|to| pieces(stage, &[D, E, F], to));
+    let before = press(stage, &[D, E, F]);
+    born(stage, &[D, E, F], before);
+    let segment = stage.segment();
+    let filled = stage
+        .until(|w| standing(w, E, segment).is_some_and(|at| at.filling.is_none() && at.at >= 60));
+    stage.expect(filled, "E is filled");
+    for _ in 0..4 {
+        stage.section(client, "v");
+    }
+    stage.pass(1_000);
+    for rule in unfilled {
+        stage.discard(rule);
+    }
+    let mut later = Vec::new();
+    for name in [D, F] {
+        let begun = stage.until(|w| {
+            let filling = standing(w, name, segment).and_then(|at| at.filling);
+            filling.is_some_and(|filling| filling.since.is_some())
+        });
+        stage.expect(begun, "a first piece comes from E");
+        later.push(pieces(stage, &[D, E, F], name));
+    }
+    stage.world.stop(E, true);
+    for rule in former {
+        stage.discard(rule);
+    }
+    for rule in later {
+        stage.discard(rule);
+    }
+    stage.pass(30_000);
+    let whole = full(stage, &[D, F]);
+    stage.expect(whole, "who still has all fills the others");
+    stage.world.start(E);
+    gone(stage, &[A, B, C]);
+    random::rest(&mut stage.world);
+}
+
+/// One command changes forty records a little; others make each of them long.
+fn wide(stage: &mut Stage) {
+    small(stage);
+    stage.again(|setup| {
+        setup.limits.changes = 10_000;
+        setup.limits.batch_bytes = 4_096;
+        setup.limits.window_bytes = 4_096;
+    });
+    stage.leader_other_than(C);
+    put(stage, &[("first", "v")]);
+    stage.pass(1_000);
+    let late = to_one(stage, C, log_news);
+    let names: Vec<String> = (0..40).map(|n| format!("k{n:02}")).collect();
+    let all: Vec<(&str, &str)> = names.iter().map(|name| (&name[..], "v")).collect();
+    put(stage, &all);
+    let long = "x".repeat(1_000);
+    for name in &names {
+        put(stage, &[(name, &long)]);
+    }
+    let widest = Rc::new(Cell::new(0));
+    let seen = Rc::clone(&widest);
+    stage.lose(move |parcel| {
+        if let Parcel::Peer {
+            message: Message::Records(Records::Changes { records, .. }),
+            ..
+        } = parcel
+        {
+            let bytes = records
+                .iter()
+                .map(|c| c.value.as_ref().map_or(0, Bytes::len))
+                .sum();
+            seen.set(seen.get().max(bytes));
+        }
+        false
+    });
+    stage.discard(late);
+    random::rest(&mut stage.world);
+    let small = widest.get() <= 3_000;
+    stage.expect(
+        small,
+        &format!("an answer is about a chunk of 100 bytes: {}", widest.get()),
+    );
 }
