@@ -59,7 +59,7 @@ pub(super) const LIST: &[Scenario] = &[
     },
     Scenario {
         name: "records-two-logs",
-        about: "a former member that slept is invited: its old log is not what it is to be full for",
+        about: "a former member that slept is invited, and looks at its old log",
         play: two_logs,
     },
     Scenario {
@@ -74,7 +74,7 @@ pub(super) const LIST: &[Scenario] = &[
     },
     Scenario {
         name: "records-refused-twice",
-        about: "one of two sources has forgotten and is asked twice, the other one's answer is lost",
+        about: "one of two sources has forgotten and is asked twice; the other's answer is lost",
         play: refused_twice,
     },
     Scenario {
@@ -84,7 +84,7 @@ pub(super) const LIST: &[Scenario] = &[
     },
     Scenario {
         name: "records-idle-seen",
-        about: "the only member that was filled dies; others have a piece of it, of a higher number",
+        about: "the only member that was filled dies, of which others have a piece",
         play: idle_seen,
     },
     Scenario {
