@@ -205,6 +205,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::FilledWithoutChanges, "records-follow"),
     (Bug::WarmUnfilled, "records-follow"),
     (Bug::RememberedAcrossGap, "records-later-gap"),
+    (Bug::PieceFromAnywhere, "records-late-piece"),
+    (Bug::ChangesFromAnywhere, "records-late-changes"),
     (Bug::ChangedByLaggard, "records-all-lag"),
     (Bug::ChangedBeforeFilled, "records-pressed"),
     (Bug::RecordsDroppedEarly, "records-pressed"),

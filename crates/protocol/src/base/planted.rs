@@ -465,6 +465,10 @@ planted_bugs! {
     FilledWithoutChanges,
     /// Records are changed in an epoch in which too few members have them.
     ChangedBeforeFilled,
+    /// A piece of records counts wherever the fill stands.
+    PieceFromAnywhere,
+    /// What was changed since some command counts, whatever is lacking before it.
+    ChangesFromAnywhere,
     /// What was applied beside a fill counts, although a snapshot has skipped something before it.
     RememberedAcrossGap,
     /// Records are changed by a primary that lacks some, as long as others once had all.

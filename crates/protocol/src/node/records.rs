@@ -453,8 +453,9 @@ impl Here {
         let Some(filling) = &mut held.standing.filling else {
             return;
         };
-        let next =
-            filling.cursor.as_ref() == Some(&from) && to.as_ref().is_none_or(|to| *to > from);
+        let anywhere = planted.has(Bug::PieceFromAnywhere);
+        let goes_on = filling.cursor.as_ref() == Some(&from) || anywhere;
+        let next = goes_on && to.as_ref().is_none_or(|to| *to > from);
         let late = position < seen && !planted.has(Bug::PieceFromLaggard);
         if !next || late || !records.iter().all(|(name, _)| within(name)) {
             return;
@@ -497,7 +498,9 @@ impl Here {
         };
         let seen = held.standing.seen();
         let named = changes.iter().all(|c| c.name >= record::first_part());
-        if held.standing.since() != Some(since) || position < seen || upto < since || !named {
+        let elsewhere = held.standing.since() != Some(since)
+            && !self.config.planted.has(Bug::ChangesFromAnywhere);
+        if elsewhere || position < seen || upto < since || !named {
             return;
         }
         for change in changes {

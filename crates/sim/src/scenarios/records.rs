@@ -9,7 +9,7 @@ use crate::world::World;
 use crate::{nemesis, random};
 use bytes::Bytes;
 use fermata_protocol::base::{NodeName, SegmentId};
-use fermata_protocol::records::{Message as Records, Puts, Standing};
+use fermata_protocol::records::{Change, Message as Records, Puts, Standing};
 use fermata_protocol::wire::{decode, record};
 use fermata_protocol::{Message, ring};
 use std::cell::Cell;
@@ -91,6 +91,16 @@ pub(super) const LIST: &[Scenario] = &[
         name: "records-wide",
         about: "one command has changed many records, which have grown since",
         play: wide,
+    },
+    Scenario {
+        name: "records-late-piece",
+        about: "a piece of a range further on comes to one that has its first piece",
+        play: late_piece,
+    },
+    Scenario {
+        name: "records-late-changes",
+        about: "one that lags hears what was changed since a later command than its own",
+        play: late_changes,
     },
 ];
 
@@ -682,4 +692,74 @@ fn wide(stage: &mut Stage) {
         small,
         &format!("an answer is about a chunk of 100 bytes: {}", widest.get()),
     );
+}
+
+fn name(key: &str) -> Bytes {
+    [&record::first_part()[..], key.as_bytes()].concat().into()
+}
+
+/// What A says of its records arrives at a node.
+fn says(stage: &mut Stage, to: NodeName, message: Records) {
+    let (from, message) = (stage.world.machines[&A].id(), Message::Records(message));
+    stage.world.inject(Parcel::Peer { from, to, message });
+    stage.pass(500);
+}
+
+/// D has its first piece when another one comes that was asked for in an earlier life, perhaps.
+fn late_piece(stage: &mut Stage) {
+    small(stage);
+    fill(stage);
+    stage.pass(1_000);
+    propose(stage, &[A, B, D]);
+    let segment = stage.segment();
+    let begun = stage.until(|w| {
+        let filling = standing(w, D, segment).and_then(|at| at.filling);
+        filling.is_some_and(|filling| filling.since.is_some() && filling.cursor.is_some())
+    });
+    stage.expect(begun, "D has its first piece");
+    let silent = pieces(stage, &[A, B, C], D);
+    let piece = Records::Piece {
+        segment,
+        from: name("k59"),
+        to: None,
+        records: Vec::from([(name("k59"), Bytes::from_static(b"value-59"))]),
+        position: 60,
+    };
+    says(stage, D, piece);
+    stage.discard(silent);
+    random::rest(&mut stage.world);
+}
+
+/// C lags behind the first command, and hears what was changed since the fortieth.
+fn late_changes(stage: &mut Stage) {
+    small(stage);
+    put(stage, &[("first", "v")]);
+    stage.pass(500);
+    stage.world.stop(C, true);
+    stage.leader_other_than(C);
+    fill(stage);
+    let unfilled = to_one(stage, C, |message| matches!(message, Message::Records(_)));
+    stage.world.start(C);
+    let segment = stage.segment();
+    let lags = stage.until(|w| {
+        let node = w.machines[&C].node();
+        let room = node.and_then(|node| node.here().segments.get(&segment));
+        room.is_some_and(|room| room.state.recorded() == 61)
+    });
+    stage.expect(lags, "C is given a snapshot");
+    stage.pass(2_000);
+    stage.discard(unfilled);
+    let changed = (40..60).map(|n| Change {
+        name: name(&format!("k{n:02}")),
+        value: Some(Bytes::from(format!("value-{n}"))),
+    });
+    let changes = Records::Changes {
+        segment,
+        since: (41, u32::MAX),
+        upto: (61, u32::MAX),
+        records: changed.collect(),
+        position: 61,
+    };
+    says(stage, C, changes);
+    random::rest(&mut stage.world);
 }
