@@ -152,6 +152,26 @@ fn fill(stage: &mut Stage) {
     }
 }
 
+/// C has the first command, and is down while so many follow that nobody remembers them.
+fn misses_all_but_one(stage: &mut Stage) {
+    small(stage);
+    put(stage, &[("first", "v")]);
+    stage.pass(500);
+    stage.world.stop(C, true);
+    stage.leader_other_than(C);
+    fill(stage);
+}
+
+/// Waits until a node has its first piece of a fill.
+fn has_first_piece(stage: &mut Stage, name: NodeName) {
+    let segment = stage.segment();
+    let begun = stage.until(|w| {
+        let filling = standing(w, name, segment).and_then(|at| at.filling);
+        filling.is_some_and(|filling| filling.since.is_some())
+    });
+    stage.expect(begun, "a first piece has come");
+}
+
 fn standing(world: &World, name: NodeName, segment: SegmentId) -> Option<Standing> {
     let bytes = world.machines[&name].recall(&record::standing(segment))?;
     decode(&bytes).ok()
@@ -223,13 +243,7 @@ fn laggard(stage: &mut Stage) {
     }
     let ahead = pieces(stage, &[C], D);
     propose(stage, &[A, B, D]);
-    let segment = stage.segment();
-    let begun = stage.until(|w| {
-        let standing = standing(w, D, segment);
-        let filling = standing.and_then(|at| at.filling);
-        filling.is_some_and(|filling| filling.since.is_some())
-    });
-    stage.expect(begun, "D has its first piece");
+    has_first_piece(stage, D);
     let silent = pieces(stage, &[A, B], D);
     stage.discard(ahead);
     stage.pass(4_000);
@@ -256,12 +270,7 @@ fn again(stage: &mut Stage) {
 
 /// C is away for so long that nobody has the entries any more that it lacks.
 fn behind(stage: &mut Stage) {
-    small(stage);
-    put(stage, &[("first", "v")]);
-    stage.pass(500);
-    stage.world.stop(C, true);
-    stage.leader_other_than(C);
-    fill(stage);
+    misses_all_but_one(stage);
     stage.world.start(C);
     let unfilled = stage.lose(|parcel| {
         matches!(parcel, Parcel::Peer { to, message: Message::Records(_), .. } if *to == C)
@@ -628,11 +637,7 @@ fn idle_seen(stage: &mut Stage) {
     }
     let mut later = Vec::new();
     for name in [D, F] {
-        let begun = stage.until(|w| {
-            let filling = standing(w, name, segment).and_then(|at| at.filling);
-            filling.is_some_and(|filling| filling.since.is_some())
-        });
-        stage.expect(begun, "a first piece comes from E");
+        has_first_piece(stage, name);
         later.push(pieces(stage, &[D, E, F], name));
     }
     stage.world.stop(E, true);
@@ -711,13 +716,9 @@ fn late_piece(stage: &mut Stage) {
     fill(stage);
     stage.pass(1_000);
     propose(stage, &[A, B, D]);
-    let segment = stage.segment();
-    let begun = stage.until(|w| {
-        let filling = standing(w, D, segment).and_then(|at| at.filling);
-        filling.is_some_and(|filling| filling.since.is_some() && filling.cursor.is_some())
-    });
-    stage.expect(begun, "D has its first piece");
+    has_first_piece(stage, D);
     let silent = pieces(stage, &[A, B, C], D);
+    let segment = stage.segment();
     let piece = Records::Piece {
         segment,
         from: name("k59"),
@@ -732,12 +733,7 @@ fn late_piece(stage: &mut Stage) {
 
 /// C lags behind the first command, and hears what was changed since the fortieth.
 fn late_changes(stage: &mut Stage) {
-    small(stage);
-    put(stage, &[("first", "v")]);
-    stage.pass(500);
-    stage.world.stop(C, true);
-    stage.leader_other_than(C);
-    fill(stage);
+    misses_all_but_one(stage);
     let unfilled = to_one(stage, C, |message| matches!(message, Message::Records(_)));
     stage.world.start(C);
     let segment = stage.segment();
