@@ -291,7 +291,9 @@ impl Here {
                 seen,
             } => {
                 let answer = self.changes(segment, since, seen, step);
-                self.note_filler(segment, from, since, step);
+                if matches!(answer, Some(Message::Changes { .. })) {
+                    self.note_filler(segment, from, since, step);
+                }
                 self.answer_filler(segment, from, answer, step);
             }
             Message::Piece {
@@ -609,12 +611,13 @@ impl Here {
         command: &Command,
         step: &mut Step<'_>,
     ) -> Option<Rejection> {
-        let changes = matches!(command.body, Body::Transaction(_));
-        let early = self.config.planted.has(Bug::ChangedBeforeFilled);
-        let lacks = !self.has_records(segment) && !self.config.planted.has(Bug::ChangedByLaggard);
-        let complete = self.are_records_complete(segment, step) && !lacks;
-        let waits = changes && !complete && !early;
-        waits.then_some(Rejection::Busy)
+        let planted = self.config.planted;
+        if !matches!(command.body, Body::Transaction(_)) || planted.has(Bug::ChangedBeforeFilled) {
+            return None;
+        }
+        let has = self.has_records(segment) || planted.has(Bug::ChangedByLaggard);
+        let complete = self.are_records_complete(segment, step) && has;
+        (!complete).then_some(Rejection::Busy)
     }
 
     /// A node keeps an ended log of the segment, hence its records.
