@@ -6,7 +6,7 @@ use crate::network::Parcel;
 use fermata_protocol::base::{Epoch, NodeName, SegmentId, SessionId};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, LockCommand};
-use fermata_protocol::request::{Code, Mode};
+use fermata_protocol::request::{Code, Critical, Mode, Operation};
 use fermata_protocol::{Message, lock};
 
 /// F1: H1 is taken for dead while its put is under way; the put reaches B and C, which have not
@@ -138,6 +138,40 @@ pub(super) fn past_put(stage: &mut Stage) {
     stage.put(h2, s2, "v2");
     stage.release(late);
     stage.wait(put);
+    stage.get(h2, s2);
+    stage.leave(h2, s2);
+}
+
+/// M6: a put is on its way to its coordinator until its section has been taken for dead, which the
+/// coordinator has not heard.
+pub(super) fn put_comes_late(stage: &mut Stage) {
+    let [h1, h2] = stage.clients([4, 5]);
+    let Some(s1) = stage.enter(h1) else { return };
+    stage.put(h1, s1, "v0");
+    let late = stage.hold(move |p| {
+        let Parcel::Request {
+            client, request, ..
+        } = p
+        else {
+            return false;
+        };
+        let Operation::Critical { operation, .. } = &request.operation else {
+            return false;
+        };
+        *client == h1 && matches!(operation, Critical::Put { .. })
+    });
+    let Some(put) = stage.begin_put(h1, s1, "v1") else {
+        return;
+    };
+    stage.mute(h1);
+    stage.cut(NodeName(4), &[A, B, C]);
+    stage.gone(s1);
+    stage.release(late);
+    stage.pass(10);
+    stage.mend();
+    stage.wait(put);
+    let Some(s2) = stage.enter(h2) else { return };
+    stage.put(h2, s2, "v2");
     stage.get(h2, s2);
     stage.leave(h2, s2);
 }

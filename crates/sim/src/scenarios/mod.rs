@@ -725,6 +725,11 @@ const LIST: &[Scenario] = &[
         play: acknowledgements::past_put,
     },
     Scenario {
+        name: "m6-put-comes-late",
+        about: "a put reaches its coordinator after its section was taken for dead",
+        play: acknowledgements::put_comes_late,
+    },
+    Scenario {
         name: "placement-user",
         about: "a segment's primary goes to the site that uses it, beside a section that goes on",
         play: placement::user,
