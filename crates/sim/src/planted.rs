@@ -145,6 +145,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::ToldReaderOverruled, "g9-told-reader"),
     (Bug::MovedIsWritten, "ring-moved-at-one"),
     (Bug::KeptAsksShareAStep, "ring-asked-early"),
+    (Bug::EarlyNameUntaken, "ring-many-put-early"),
     (Bug::SpreadWithoutFloor, "f8f-late-spread"),
     (Bug::AcceptorIgnoresDrift, "f10-drifting-acceptors"),
     (Bug::LeasesBeforeTable, "f10-lease-table-not-taken"),

@@ -421,6 +421,8 @@ planted_bugs! {
     /// What was kept for a store that was to come is answered in one step, which does not read what
     /// it writes.
     KeptAsksShareAStep,
+    /// G16: the name of an eventual put is not taken where its store is to come.
+    EarlyNameUntaken,
     /// R2: who votes for the end of a log that moves does not seal the segment's store.
     StopWithoutSeal,
     /// R4: a log that goes on without this node goes although nothing is chosen in what follows.

@@ -15,6 +15,8 @@
 //! was slow: each is answered in a step of its own, for a step does not read what it has written.
 
 use super::agenda::Room;
+use super::logs::env;
+use super::topology::AtSegment;
 use super::{Here, Node, Step};
 use crate::base::{Bug, KeyId, Micros, NodeName, SegmentId};
 use crate::lock;
@@ -143,12 +145,24 @@ impl Here {
 }
 
 impl Node {
+    /// Whether anything comes of an ask that has just arrived: of an eventual put once, wherever
+    /// its store is (G16).
+    pub(super) fn takes(&mut self, asked: &EarlyAsk, step: &mut Step<'_>) -> bool {
+        let planted = self.here.config.planted.has(Bug::EarlyNameUntaken);
+        if planted && self.here.is_to_come(asked.store) {
+            return true;
+        }
+        let at = AtSegment::new(&self.here, asked.store);
+        let mut cx = env(&self.here.config, step);
+        let whence = (asked.call, asked.store);
+        self.replica
+            .takes(asked.from, whence, &asked.ask, &at, &mut cx)
+    }
+
     /// Keeps an ask for a store that is to come; hands back any other.
     pub(super) fn keep_early(&mut self, ask: EarlyAsk, step: &Step<'_>) -> Option<EarlyAsk> {
-        // An eventual get goes on at any other member; and of an eventual put only so many later
-        // ones are told from a repetition (G16).
-        let any = matches!(ask.ask, Ask::EventualGet | Ask::EventualPut { .. });
-        if any || !self.here.is_to_come(ask.store) {
+        // An eventual get goes on at any other member.
+        if matches!(ask.ask, Ask::EventualGet) || !self.here.is_to_come(ask.store) {
             return Some(ask);
         }
         let room = self.here.config.limits.window_bytes;

@@ -327,6 +327,9 @@ impl Node {
                     key,
                     ask,
                 };
+                if !self.takes(&ask, step) {
+                    return;
+                }
                 if let Some(ask) = self.keep_early(ask, step) {
                     self.on_ask(ask, step);
                 }

@@ -59,6 +59,14 @@ impl Place {
     pub fn shape(&self) -> Shape {
         super::shape_in(self.storage, &self.view)
     }
+
+    /// Whether the node at this seat was no member of an open source: it cannot tell of a key that
+    /// has not moved.
+    pub(super) fn is_stranger(&self, seat: Seat) -> bool {
+        let node = self.view.node_at(seat);
+        let was = |source: &Source| node.is_some_and(|node| source.view.seat_of(node).is_some());
+        !self.sources.iter().all(was)
+    }
 }
 
 /// An open source of a store: some keys may not have moved from it.

@@ -108,7 +108,30 @@ impl Replica {
         wishes.into_iter().flatten().min()
     }
 
-    /// Answers one ask. `view` is of the ask's segment and epoch.
+    /// Takes the name of an eventual put, durably, before anything comes of it (G16). Where it was
+    /// taken before, this says so to the sender, and nothing more comes of the ask. Each arrival is
+    /// given here first, and then, perhaps later, to [`Replica::on_ask`]. A full disk takes a name,
+    /// too: without it a refusal would not be final.
+    pub fn takes(
+        &mut self,
+        from: NodeName,
+        (call, store): (u64, StoreId),
+        ask: &Ask,
+        view: &dyn SegmentView,
+        env: &mut Env<'_>,
+    ) -> bool {
+        let Ask::EventualPut { name, .. } = ask else {
+            return true;
+        };
+        let late = self.take(from, *name, env);
+        if let Some(answer) = late.clone() {
+            self.tell((from, when_told(ask, env)), call, store, answer, view, env);
+        }
+        late.is_none()
+    }
+
+    /// Answers one ask, whose name was taken if it has one. `view` is of the ask's segment and
+    /// epoch.
     #[expect(
         clippy::too_many_arguments,
         reason = "the fields of one message, and where it arrived"
@@ -126,11 +149,7 @@ impl Replica {
         let past = self.stores.view(store);
         let present = view.members().is_some();
         let view = &AsSealed::new(view, past.as_ref());
-        let late = match &ask {
-            Ask::EventualPut { name, .. } => self.take(from, *name, env),
-            _ => None,
-        };
-        let refusal = late.or_else(|| self.refusal(store, &ask, view, env));
+        let refusal = self.refusal(store, &ask, view, env);
         // Nothing newer is known here, and the next epoch may not have begun.
         let still = matches!(
             (&ask, &refusal),
@@ -144,8 +163,7 @@ impl Replica {
         }
     }
 
-    /// Takes the name of an eventual put, durably, before anything comes of it; the answer where it
-    /// was taken before. A full disk takes it, too: without it a refusal would not be final.
+    /// The answer to a name that was taken before.
     fn take(&mut self, from: NodeName, name: PutName, env: &mut Env<'_>) -> Option<Answer> {
         if env.planted.has(Bug::EventualPutRepeated) {
             return None;

@@ -516,13 +516,11 @@ impl World {
             return;
         }
         let i = to.0 as usize;
-        let buries = matches!(
-            &message,
-            Message::Ask {
-                ask: Ask::Bury { .. },
-                ..
-            }
-        );
+        let asked = match &message {
+            Message::Ask { ask, .. } => Some(ask),
+            _ => None,
+        };
+        let buries = matches!(asked, Some(Ask::Bury { .. }));
         let key = match &message {
             Message::Ask { key, store, .. } if *store == STORE && !buries => Some(key.clone()),
             Message::Ask { .. } | Message::AskStore { .. } | Message::Answer { .. } => None,
@@ -530,15 +528,11 @@ impl World {
         let (Message::Ask { store, .. }
         | Message::AskStore { store, .. }
         | Message::Answer { store, .. }) = message;
-        let put = match &message {
-            Message::Ask {
-                ask:
-                    Ask::EventualPut {
-                        content: Content::Value(f),
-                        ..
-                    },
+        let put = match asked {
+            Some(Ask::EventualPut {
+                content: Content::Value(f),
                 ..
-            } => Some(f.bytes.clone()),
+            }) => Some(f.bytes.clone()),
             _ => None,
         };
         let ((), fx) = self.step(Who::Node(i), store, |w, applied, cx| match message {
@@ -547,9 +541,12 @@ impl World {
                 store,
                 key,
                 ask,
-            } => w.nodes[i]
-                .replica
-                .on_ask(from, call, store, key, ask, applied, cx),
+            } => {
+                let replica = &mut w.nodes[i].replica;
+                if replica.takes(from, (call, store), &ask, applied, cx) {
+                    replica.on_ask(from, call, store, key, ask, applied, cx);
+                }
+            }
             Message::AskStore { call, store, ask } => w.nodes[i]
                 .replica
                 .on_store_ask(from, call, store, ask, applied, cx),

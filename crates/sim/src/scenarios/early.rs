@@ -3,7 +3,7 @@
 use super::Scenario;
 use super::coded::terms;
 use super::ring::{D, F, goes_on, press};
-use super::stage::{A, B, C, Stage, answers, long, parts_of};
+use super::stage::{A, B, C, Stage, answers, is_eventual_put, long, parts_of, value};
 use crate::history::{Heard, OpId, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{NodeName, Purpose, StoragePolicy};
@@ -22,6 +22,11 @@ pub(super) const LIST: &[Scenario] = &[
         name: "ring-many-asked-early",
         about: "a member that hears nothing of the store to be its own is asked by a crowd",
         play: many_asked_early,
+    },
+    Scenario {
+        name: "ring-many-put-early",
+        about: "eventual puts reach a member that has yet to hear of its store, and copies of them",
+        play: many_put_early,
     },
     Scenario {
         name: "asked-before-it-leads",
@@ -132,6 +137,52 @@ fn many_asked_early(stage: &mut Stage) {
     }
     stage.release(unborn);
     goes_on(stage, &[A, B, C, D, F], before);
+}
+
+/// F takes the seat of C, and hears nothing of it. C, now without one, sends it more eventual puts
+/// than it keeps, and more than those of which it knows each name. Those that it has kept end well
+/// once it has heard; copies that arrive later are nothing (G16).
+fn many_put_early(stage: &mut Stage) {
+    let clients: Vec<ClientId> = (0..100).map(|_| stage.client(&[3])).collect();
+    stage.section(clients[0], "v0");
+    stage.pass(1_000);
+    let unborn = stage.hold(end_to(&[F]));
+    let epoch = press(stage, &[A, B, F]);
+    ends_at_a(stage, epoch);
+    stage.pass(200);
+    let copies = stage.world.network.copy(is_eventual_put);
+    let put = |stage: &mut Stage, (text, client): (usize, &ClientId)| {
+        let (key, value) = (stage.key.clone(), value(&format!("e{text}")));
+        stage.call(*client, Call::Put { key, value })
+    };
+    let puts: Vec<OpId> = clients.iter().enumerate().map(|c| put(stage, c)).collect();
+    stage.pass(200);
+    let open = |stage: &Stage| {
+        let puts = puts.iter();
+        puts.filter(|put| *stage.world.outcome(**put) == Heard::Open)
+            .count()
+    };
+    let kept = open(stage);
+    stage.expect(
+        (1..100).contains(&kept),
+        "some are kept, and for some there is no room",
+    );
+    stage.release(unborn);
+    for put in &puts {
+        let heard = stage.wait(*put);
+        stage.expect(matches!(heard, Heard::Done(_)), "each put is done");
+    }
+    stage.section(clients[0], "v1");
+    stage.pass(1_000);
+    stage.release(copies);
+    stage.pass(1_000);
+    let Some(section) = stage.enter(clients[1]) else {
+        return;
+    };
+    let found = stage.found(section) == value("v1");
+    stage.expect(found, "a copy of a put is nothing");
+    stage.leave(clients[1], section);
+    goes_on(stage, &[A, B, F], epoch);
 }
 
 /// A dies, and a node without a seat asks B and C, neither of which leads yet.

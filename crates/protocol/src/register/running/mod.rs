@@ -141,17 +141,7 @@ impl Running {
         env: &Env<'_>,
     ) -> Self {
         let n = place.view.len();
-        let mut order: Vec<Seat> = Vec::with_capacity(n);
-        let all = (0..n as u8).map(Seat);
-        for seat in own
-            .into_iter()
-            .chain(place.order.iter().copied())
-            .chain(all)
-        {
-            if usize::from(seat.0) < n && !order.contains(&seat) {
-                order.push(seat);
-            }
-        }
+        let order = order(&op, &place, own);
         let phase = first(&op, &place, env);
         let sources = Source::of(&op, &place, env);
         // I5: a replica with a damaged record relies on this bound.
@@ -563,7 +553,11 @@ impl Running {
             Phase::Passing { tag, .. } => return self.passing(tag, env),
             _ => {}
         }
-        let q = self.quorum_size(env);
+        let q = match self.op {
+            // Any member tells what is here, as of a key that is nowhere else.
+            Op::EventualGet { .. } if !self.sources.is_empty() => 1,
+            _ => self.quorum_size(env),
+        };
         let good = self.members.iter().filter(|m| m.good.is_some()).count();
         let past = self.members.iter().any(|m| m.past);
         if good >= q && !past && (!self.asks_sources() || self.is_through(env)) {
@@ -896,6 +890,24 @@ impl Running {
     }
 }
 
+/// The seats in the order in which they are asked: this node's, then the nearest. An eventual get
+/// asks those first who can tell of a key that has not moved.
+fn order(op: &Op, place: &Place, own: Option<Seat>) -> Vec<Seat> {
+    let n = place.view.len();
+    let mut order: Vec<Seat> = Vec::with_capacity(n);
+    let all = (0..n as u8).map(Seat);
+    let nearest = place.order.iter().copied().chain(all);
+    for seat in own.into_iter().chain(nearest) {
+        if usize::from(seat.0) < n && !order.contains(&seat) {
+            order.push(seat);
+        }
+    }
+    if matches!(op, Op::EventualGet { .. }) {
+        order.sort_by_key(|seat| Some(*seat) != own && place.is_stranger(*seat));
+    }
+    order
+}
+
 /// The phase with which an operation begins.
 fn first(op: &Op, place: &Place, env: &Env<'_>) -> Phase {
     let plain = EventualTag::default();
@@ -911,6 +923,12 @@ fn first(op: &Op, place: &Place, env: &Env<'_>) -> Phase {
         },
         Op::Cross { tag, value, .. } => stored(*tag, plain, value),
         Op::Sweep { .. } => Phase::Tags,
+        // Nobody here can tell of a key that has not moved: the sources are asked at once.
+        Op::EventualGet { .. }
+            if (0..place.view.len() as u8).all(|n| place.is_stranger(Seat(n))) =>
+        {
+            Phase::Collect
+        }
         Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
             Phase::One { turn: 0 }
         }

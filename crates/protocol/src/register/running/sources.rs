@@ -141,10 +141,8 @@ impl Running {
     /// A key has not moved: who was no member of a source can tell nothing of it either, and nobody
     /// waits for that.
     pub(super) fn pass_over_strangers(&mut self) {
-        for (member, node) in self.members.iter_mut().zip(self.place.view.nodes()) {
-            let mut sources = self.sources.iter();
-            let stranger = sources.any(|source| source.of.view.seat_of(node).is_none());
-            if stranger && member.refusal.is_none() {
+        for (seat, member) in (0..).map(Seat).zip(&mut self.members) {
+            if self.place.is_stranger(seat) && member.refusal.is_none() {
                 member.refusal = Some(Answer::Unmoved);
             }
         }
