@@ -41,9 +41,9 @@ pub(crate) fn run(as_json: bool, wanted: Option<&str>) -> Result<(), Failure> {
     }
     print(
         "\nVirtual time, in milliseconds: the longest operation before and after the change, and \
-         across it. RTTs: what it takes more, and more than the read lease and the pause before an \
-         election where the primary dies, in round trips from the primary to the nearest other \
-         site.",
+         across it. RTTs: what it takes more, and more than the read lease from the last beat on, \
+         the pause before an election and the election's two round trips where the primary dies, \
+         in round trips from the primary to the nearest other site.",
     )
 }
 

@@ -92,8 +92,9 @@ pub struct Row {
     pub across: f64,
     /// Round trip from the primary's site to the nearest other one, milliseconds.
     pub rtt: f64,
-    /// What the primary's death costs by itself: its read lease as it binds the others, and the
-    /// pause before the next seat stands for election. 0 where it lives. Milliseconds.
+    /// What the primary's death costs by itself: its read lease from its last beat on, as it binds
+    /// the next seat; the pause before that one stands for election; and the election, two round
+    /// trips between those who are left. 0 where it lives. Milliseconds.
     pub death: f64,
     /// Operations whose outcome is unknown, or that were refused.
     pub failed: usize,
@@ -332,7 +333,10 @@ impl Bench {
         }
         let timing = &self.world.setup.timing;
         let death = match change.dies {
-            Some(PRIMARY) => timing.lease_bound() + timing.election + timing.stagger,
+            Some(PRIMARY) => {
+                let lease = profile.one_way(0, 1) + timing.lease_bound();
+                lease + timing.election + timing.stagger + 2 * profile.rtt(1, 2)
+            }
             _ => 0,
         };
         let across = ACROSS_MIN.max(ACROSS * trip) + 2 * death;

@@ -169,7 +169,8 @@ pub enum Message {
         /// Entries, head first, and the flag.
         result: Result<(Vec<QueueEntry>, Option<u64>), Rejection>,
     },
-    /// The sender leads the segment, and was asked before it did. Losing it costs time alone.
+    /// The sender leads the segment, or is about to, and was asked before it did. Losing it costs
+    /// time alone.
     Leads {
         /// The segment.
         segment: SegmentId,

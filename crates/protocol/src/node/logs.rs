@@ -10,8 +10,8 @@ use super::records::Records;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
-    Address, Bug, Config, Directory, Epoch, Group, GroupId, KeyId, Keyspace, KeyspaceId, Location,
-    LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, Slot, View,
+    Address, Ballot, Bug, Config, Directory, Epoch, Group, GroupId, KeyId, Keyspace, KeyspaceId,
+    Location, LogId, Micros, NodeId, NodeName, Now, Scope, Seat, SegmentId, Slot, View,
 };
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, GroupCommand};
@@ -45,6 +45,8 @@ pub struct Segment {
     pub place: Place,
     /// Who has used the segment since this node began to lead it.
     pub(super) usage: Usage,
+    /// The ballot that this node leads, or is about to.
+    elected: Option<Ballot>,
 }
 
 impl Segment {
@@ -55,6 +57,7 @@ impl Segment {
             primary: None,
             place,
             usage: Usage::default(),
+            elected: None,
         }
     }
 
@@ -864,8 +867,17 @@ impl Node {
         let Some(room) = self.here.segments.get_mut(&segment) else {
             return;
         };
-        let leads = room.log.leadership().filter(|_| room.log.has_begun());
-        if leads == room.primary.as_ref().map(Primary::ballot) {
+        let elected = room.log.leadership();
+        let leads = elected.filter(|_| room.log.has_begun());
+        let primary = room.primary.as_ref().map(Primary::ballot);
+        if elected != room.elected {
+            room.elected = elected;
+            if elected.is_some() && leads.is_none() {
+                // Who is far away need not wait for the first entry to be told.
+                self.here.tell_askers(segment, step);
+            }
+        }
+        if leads == primary {
             return;
         }
         self.say_last_words(segment, step);

@@ -3,7 +3,7 @@
 use super::Scenario;
 use super::coded::terms;
 use super::ring::{D, F, goes_on, press};
-use super::stage::{A, B, C, Stage, answers, is_eventual_put, long, parts_of, value};
+use super::stage::{A, B, C, Stage, accepts_of, answers, is_eventual_put, long, parts_of, value};
 use crate::history::{Heard, OpId, SectionIx};
 use crate::network::{ClientId, Parcel};
 use fermata_protocol::base::{NodeName, Purpose, StoragePolicy};
@@ -185,7 +185,8 @@ fn many_put_early(stage: &mut Stage) {
     goes_on(stage, &[A, B, F], epoch);
 }
 
-/// A dies, and a node without a seat asks B and C, neither of which leads yet.
+/// A dies, and a node without a seat asks B and C, neither of which leads yet. It is told of the
+/// one that is elected before that one's first entry is chosen.
 fn asked_before_it_leads(stage: &mut Stage) {
     let client = stage.client(&[5]);
     stage.section(client, "v1");
@@ -194,11 +195,12 @@ fn asked_before_it_leads(stage: &mut Stage) {
             if *to == NodeName(5) && matches!(message, lock::Message::Leads { .. }))
     });
     stage.world.stop(A, true);
+    let begins = [B, C].map(|n| stage.hold(accepts_of(n)));
     let enter = stage.begin_enter(client, Mode::Exclusive);
+    let elected = stage.until(|w| w.network.held(told) > 0);
+    stage.expect(elected, "who was refused is told who is elected");
+    begins.into_iter().for_each(|begin| stage.release(begin));
     stage.leader_other_than(A);
-    stage.pass(100);
-    let leads = stage.world.network.held(told) > 0;
-    stage.expect(leads, "who was refused is told who leads now");
     stage.release(told);
     if let Some(section) = stage.entered(enter) {
         stage.leave(client, section);
