@@ -655,3 +655,46 @@ impl Held {
         self.later.take_if(|later| later.bytes > room);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn changes(bytes: usize) -> Vec<Change> {
+        let name = Bytes::from(vec![0; bytes]);
+        Vec::from([Change { name, value: None }])
+    }
+
+    fn held(above: u64) -> Held {
+        Held {
+            later: Some(Later {
+                above,
+                commands: Vec::new(),
+                bytes: 0,
+            }),
+            ..Held::default()
+        }
+    }
+
+    #[test]
+    fn what_is_applied_beside_a_fill_is_remembered_within_a_bound() {
+        let room = (1_000, Planted::NONE);
+        let mut held = held(5);
+        held.remember((6, 5), changes(100), room);
+        held.remember((9, 6), changes(100), room);
+        let commands = held.later.as_ref().map(|later| later.commands.len());
+        assert_eq!(commands, Some(2));
+        held.remember((10, 9), changes(900), room);
+        assert!(held.later.is_none(), "more than there is room for");
+        held.remember((11, 10), changes(1), room);
+        assert!(held.later.is_none(), "a gap stays one");
+    }
+
+    #[test]
+    fn what_was_skipped_is_a_gap() {
+        let mut held = held(5);
+        held.remember((9, 7), changes(1), (1_000, Planted::NONE));
+        assert!(held.later.is_none(), "the change of command 7 is unknown");
+    }
+}
