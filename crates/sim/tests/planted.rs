@@ -12,8 +12,13 @@ use fermata_sim::planted::{all, spring};
 /// waits in vain, nor a section that is shorter than it was said to be, nor a write that says that
 /// it may have taken effect, or that it is past. And where a disk is lost, or rots, the checker of
 /// eventual puts forgets what was kept: it may have been there alone; nor does any complain of what
-/// is kept for a disk that is lost, or until it is replaced, or of a listing, which may be stale.
-const EXPECTED: [Bug; 26] = [
+/// is kept for a disk that is lost, or until it is replaced, or of a listing or of an eventual get,
+/// which may be stale.
+/// That a client was told that a value is gone is said by the run, and is no checker's name.
+const EXPECTED: [Bug; 29] = [
+    Bug::StuckBelowQuorum,
+    Bug::OnePartTells,
+    Bug::MarkTellsAll,
     Bug::FormerMemberSilent,
     Bug::FormerMemberLists,
     Bug::SourcesNotListed,

@@ -423,6 +423,12 @@ planted_bugs! {
     KeptAsksShareAStep,
     /// G16: the name of an eventual put is not taken where its store is to come.
     EarlyNameUntaken,
+    /// V9: an eventual get beside a source takes one member's part of a code for what is here.
+    OnePartTells,
+    /// V9: a member that has the mark of a key and not its value tells that there is none.
+    MarkTellsAll,
+    /// A read says that there is no value any more where fewer than a quorum have told.
+    StuckBelowQuorum,
     /// R2: who votes for the end of a log that moves does not seal the segment's store.
     StopWithoutSeal,
     /// R4: a log that goes on without this node goes although nothing is chosen in what follows.

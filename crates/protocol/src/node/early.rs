@@ -30,7 +30,7 @@ const ASKERS: usize = 64;
 const SEGMENTS: usize = 1_024;
 
 /// An ask for a store that is not here yet.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct EarlyAsk {
     pub(super) from: NodeName,
     pub(super) call: u64,
@@ -67,6 +67,12 @@ impl Early {
         self.bytes += bytes;
         self.asks.push_back((now, ask));
         None
+    }
+
+    /// Whether a copy of this ask is kept.
+    fn keeps(&self, ask: &EarlyAsk) -> bool {
+        let mut kept = self.asks.iter().map(|(_, kept)| kept).chain(&self.ready);
+        kept.any(|kept| kept == ask)
     }
 
     /// The asks of which this is true are to be answered.
@@ -146,8 +152,11 @@ impl Here {
 
 impl Node {
     /// Whether anything comes of an ask that has just arrived: of an eventual put once, wherever
-    /// its store is (G16).
+    /// its store is (G16), and of a copy of what is kept nothing, not even a refusal.
     pub(super) fn takes(&mut self, asked: &EarlyAsk, step: &mut Step<'_>) -> bool {
+        if self.here.early.keeps(asked) {
+            return false;
+        }
         let planted = self.here.config.planted.has(Bug::EarlyNameUntaken);
         if planted && self.here.is_to_come(asked.store) {
             return true;

@@ -330,7 +330,12 @@ impl Replica {
     fn eventual_get(&self, cell: &Cell<'_>, case: &Case<'_, '_>) -> Result<Answer, Void> {
         let sources = case.view.sources();
         let member = |source: &Source| source.view.seat_of(self.name).is_some();
-        if cell.head.moved.is_none() && !sources.iter().all(member) {
+        // A mark may come where the value has not.
+        let moved = cell
+            .head
+            .moved
+            .is_some_and(|mark| mark <= cell.head.tag() || case.env.planted.has(Bug::MarkTellsAll));
+        if !moved && !sources.iter().all(member) {
             return Ok(Answer::Unmoved);
         }
         let ats = self.older(case);

@@ -5,7 +5,7 @@ use super::coded::terms;
 use super::ring::{D, F, goes_on, press};
 use super::stage::{A, B, C, Stage, accepts_of, answers, is_eventual_put, long, parts_of, value};
 use crate::history::{Heard, OpId, SectionIx};
-use crate::network::{ClientId, Parcel};
+use crate::network::{ClientId, Parcel, RuleId};
 use fermata_protocol::base::{NodeName, Purpose, StoragePolicy};
 use fermata_protocol::client::Call;
 use fermata_protocol::request::Mode;
@@ -27,6 +27,21 @@ pub(super) const LIST: &[Scenario] = &[
         name: "ring-many-put-early",
         about: "eventual puts reach a member that has yet to hear of its store, and copies of them",
         play: many_put_early,
+    },
+    Scenario {
+        name: "ring-put-early-copied",
+        about: "a copy of an eventual put comes while the put waits for its store",
+        play: put_early_copied,
+    },
+    Scenario {
+        name: "ring-put-early-two-epochs",
+        about: "an eventual put waits for a store that has ended when its member hears of it",
+        play: put_early_two_epochs,
+    },
+    Scenario {
+        name: "ring-put-early-restart",
+        about: "a member that keeps an eventual put loses its memory, and a copy comes later",
+        play: put_early_restart,
     },
     Scenario {
         name: "asked-before-it-leads",
@@ -55,7 +70,7 @@ fn end_to(to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     }
 }
 
-fn begin_long_put(
+pub(super) fn begin_long_put(
     stage: &mut Stage,
     client: ClientId,
     section: SectionIx,
@@ -182,6 +197,84 @@ fn many_put_early(stage: &mut Stage) {
     let found = stage.found(section) == value("v1");
     stage.expect(found, "a copy of a put is nothing");
     stage.leave(clients[1], section);
+    goes_on(stage, &[A, B, F], epoch);
+}
+
+/// F takes the seat of C, and hears nothing of it. C, now without one, sends it an eventual put, of
+/// which copies are kept.
+fn put_early(stage: &mut Stage, client: ClientId) -> (OpId, RuleId, RuleId, u64) {
+    stage.section(client, "v0");
+    stage.pass(1_000);
+    let unborn = stage.hold(end_to(&[F]));
+    let epoch = press(stage, &[A, B, F]);
+    ends_at_a(stage, epoch);
+    stage.pass(200);
+    let copies = stage.world.network.copy(is_eventual_put);
+    let (key, value) = (stage.key.clone(), value("e1"));
+    let put = stage.call(client, Call::Put { key, value });
+    stage.pass(100);
+    (put, unborn, copies, epoch)
+}
+
+fn put_early_copied(stage: &mut Stage) {
+    let client = stage.client(&[3]);
+    let (put, unborn, copies, epoch) = put_early(stage, client);
+    stage.release(copies);
+    stage.pass(50);
+    stage.release(unborn);
+    let heard = stage.wait(put);
+    stage.expect(matches!(heard, Heard::Done(_)), "the put is done");
+    goes_on(stage, &[A, B, F], epoch);
+}
+
+/// Sections have written when a copy comes: it is nothing.
+fn copies_are_nothing(stage: &mut Stage, copies: RuleId) {
+    let client = stage.client(&[5]);
+    stage.section(client, "v2");
+    stage.pass(1_000);
+    stage.release(copies);
+    stage.pass(2_000);
+    let Some(section) = stage.enter(client) else {
+        return;
+    };
+    let found = stage.found(section) == value("v2");
+    stage.expect(found, "a copy of a put is nothing");
+    stage.leave(client, section);
+}
+
+/// Nothing is refused for being kept too long; and C does not hear of the second change.
+fn put_early_two_epochs(stage: &mut Stage) {
+    stage.again(|setup| {
+        setup.timing.retry = 20_000_000;
+        setup.timing.request = 40_000_000;
+    });
+    let client = stage.client(&[3]);
+    let (put, unborn, copies, _) = put_early(stage, client);
+    let deaf = stage.hold(
+        |parcel| matches!(parcel, Parcel::Peer { to, message: Message::Ring(_), .. } if *to == C),
+    );
+    let waits = *stage.world.outcome(put) == Heard::Open;
+    stage.expect(waits, "the put is kept");
+    let second = press(stage, &[A, B, F, D]);
+    stage.pass(3_000);
+    let other = stage.client(&[5]);
+    stage.section(other, "v1");
+    stage.release(unborn);
+    stage.release(deaf);
+    stage.wait(put);
+    copies_are_nothing(stage, copies);
+    goes_on(stage, &[A, B, D, F], second);
+}
+
+fn put_early_restart(stage: &mut Stage) {
+    stage.again(|setup| setup.timing.request = 4_000_000);
+    let client = stage.client_with(&[3], |o| o.attempt = 8_000_000);
+    let (put, unborn, copies, epoch) = put_early(stage, client);
+    stage.world.stop(F, true);
+    stage.world.start(F);
+    stage.release(unborn);
+    stage.wait(put);
+    copies_are_nothing(stage, copies);
     goes_on(stage, &[A, B, F], epoch);
 }
 

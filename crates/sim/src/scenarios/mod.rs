@@ -14,6 +14,7 @@ mod clocks;
 mod coded;
 mod commands;
 mod early;
+mod eventual;
 mod found;
 mod identity;
 mod keyspaces;
@@ -958,6 +959,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(split::LIST)
         .chain(listings::LIST)
         .chain(early::LIST)
+        .chain(eventual::LIST)
         .chain(rotten::LIST)
         .chain(records::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)

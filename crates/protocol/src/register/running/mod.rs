@@ -141,8 +141,15 @@ impl Running {
         env: &Env<'_>,
     ) -> Self {
         let n = place.view.len();
-        let order = order(&op, &place, own);
-        let phase = first(&op, &place, env);
+        let mut order: Vec<Seat> = Vec::with_capacity(n);
+        let all = (0..n as u8).map(Seat);
+        let nearest = place.order.iter().copied().chain(all);
+        for seat in own.into_iter().chain(nearest) {
+            if usize::from(seat.0) < n && !order.contains(&seat) {
+                order.push(seat);
+            }
+        }
+        let phase = first(&op, &place, order[0], env);
         let sources = Source::of(&op, &place, env);
         // I5: a replica with a damaged record relies on this bound.
         let bound = env.now.monotonic.saturating_add(env.timing.request);
@@ -510,8 +517,9 @@ impl Running {
                 self.members[usize::from(seat.0)].refusal = Some(answer);
                 let refused = self.members.iter().filter(|m| m.refusal.is_some()).count();
                 let unmoved = |m: &Member| m.refusal == Some(Answer::Unmoved);
-                if refused == self.members.len() && self.members.iter().any(unmoved) {
-                    // Whoever is here was not there: the sources are asked.
+                let open = |m: &Member| m.refusal.is_none() && m.asks == 0;
+                if !self.members.iter().any(open) && self.members.iter().any(unmoved) {
+                    // Whoever is here was not there, or is silent: the sources are asked.
                     self.enter(Phase::Collect, env.now.monotonic);
                     return Next::Phase;
                 }
@@ -543,6 +551,11 @@ impl Running {
         }
     }
 
+    /// Whether a member has a value whole, and not a part of it.
+    fn is_whole(&self, env: &Env<'_>) -> bool {
+        self.place.shape().parts == 1 || env.planted.has(Bug::OnePartTells)
+    }
+
     /// What the answers so far amount to.
     pub(super) fn judge(&mut self, env: &Env<'_>) -> Next {
         if env.now.monotonic >= self.deadline {
@@ -554,8 +567,9 @@ impl Running {
             _ => {}
         }
         let q = match self.op {
-            // Any member tells what is here, as of a key that is nowhere else.
-            Op::EventualGet { .. } if !self.sources.is_empty() => 1,
+            // Any member tells what is here, as of a key that is nowhere else. A part tells
+            // nothing.
+            Op::EventualGet { .. } if !self.sources.is_empty() && self.is_whole(env) => 1,
             _ => self.quorum_size(env),
         };
         let good = self.members.iter().filter(|m| m.good.is_some()).count();
@@ -820,7 +834,10 @@ impl Running {
         let all = members.all(Member::settled);
         if all || now >= self.phase_began + env.timing.retry {
             let phase = core::mem::replace(&mut self.phase, Phase::Collect);
-            self.stuck = true;
+            // Fewer may lack what a quorum has.
+            let good = self.members.iter().filter(|m| m.good.is_some()).count();
+            let few = good < self.quorum_size(env) && !env.planted.has(Bug::StuckBelowQuorum);
+            self.stuck = !few;
             self.enter(phase, now + env.timing.beat.min(env.timing.retry));
             return Next::Phase;
         }
@@ -890,26 +907,8 @@ impl Running {
     }
 }
 
-/// The seats in the order in which they are asked: this node's, then the nearest. An eventual get
-/// asks those first who can tell of a key that has not moved.
-fn order(op: &Op, place: &Place, own: Option<Seat>) -> Vec<Seat> {
-    let n = place.view.len();
-    let mut order: Vec<Seat> = Vec::with_capacity(n);
-    let all = (0..n as u8).map(Seat);
-    let nearest = place.order.iter().copied().chain(all);
-    for seat in own.into_iter().chain(nearest) {
-        if usize::from(seat.0) < n && !order.contains(&seat) {
-            order.push(seat);
-        }
-    }
-    if matches!(op, Op::EventualGet { .. }) {
-        order.sort_by_key(|seat| Some(*seat) != own && place.is_stranger(*seat));
-    }
-    order
-}
-
-/// The phase with which an operation begins.
-fn first(op: &Op, place: &Place, env: &Env<'_>) -> Phase {
+/// The phase with which an operation begins that asks this seat first.
+fn first(op: &Op, place: &Place, nearest: Seat, env: &Env<'_>) -> Phase {
     let plain = EventualTag::default();
     let stored = |tag: Tag, origin, value: &Option<Bytes>| {
         let then = OpEnd::Stored { tag };
@@ -923,12 +922,8 @@ fn first(op: &Op, place: &Place, env: &Env<'_>) -> Phase {
         },
         Op::Cross { tag, value, .. } => stored(*tag, plain, value),
         Op::Sweep { .. } => Phase::Tags,
-        // Nobody here can tell of a key that has not moved: the sources are asked at once.
-        Op::EventualGet { .. }
-            if (0..place.view.len() as u8).all(|n| place.is_stranger(Seat(n))) =>
-        {
-            Phase::Collect
-        }
+        // It cannot tell of a key that has not moved: the sources are asked, too.
+        Op::EventualGet { .. } if place.is_stranger(nearest) => Phase::Collect,
         Op::EventualGet { .. } | Op::EventualPut { .. } | Op::Inspect { .. } => {
             Phase::One { turn: 0 }
         }

@@ -228,8 +228,11 @@ impl Running {
             return Some(Next::Done(self.refused(env)));
         }
         let sweeps = matches!(self.op, Op::Sweep { .. }) || self.written.is_some();
+        // Any member tells of a key that is nowhere else.
+        let alone = matches!(self.op, Op::EventualGet { .. }) && self.sources.is_empty();
         let phase = match sweeps {
             true => Phase::Tags,
+            false if alone => Phase::One { turn: 0 },
             false if self.crosses() => self.phase.clone(),
             false => Phase::Collect,
         };
