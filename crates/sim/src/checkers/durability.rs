@@ -82,9 +82,14 @@ impl Durability {
         let records: BTreeSet<&Bytes> = node.durable.keys().chain(put).collect();
         let kept = records.into_iter().filter(|k| !touches(&first.writes, k));
         let kept: Vec<_> = kept.map(|k| (k.clone(), machine.recall(k))).collect();
+        // What a disk had before it rotted is not known here, until it is written again.
+        let unknown = self.gone.contains(&machine.name());
         let lost = |state: &BTreeMap<Bytes, Bytes>| {
-            let mut lost = kept.iter().filter(|(k, v)| state.get(k) != v.as_ref());
-            lost.next().map(|(k, _)| k)
+            let other = |(k, v): &&(Bytes, Option<Bytes>)| match state.get(k) {
+                None => v.is_some() && !unknown,
+                known => known != v.as_ref(),
+            };
+            kept.iter().find(other).map(|(k, _)| k)
         };
         // The longest prefix that may have survived is what is there.
         let mut state = node.durable.clone();

@@ -413,14 +413,9 @@ impl Observer {
             }
             let before = self.heads.insert((node, head.record.clone()), head.clone());
             let before = before.and_then(|h| h.seen.eventual);
-            if let Input::Message {
-                message: Message::Register(register::Message::Ask { ask, .. }),
-                ..
-            } = &turn.input
-                && let Ask::EventualPut { content, .. } = ask
-                && let Some(tag) = head.seen.eventual.filter(|tag| Some(*tag) != before)
+            if let Some(tag) = head.seen.eventual.filter(|tag| Some(*tag) != before)
+                && let Some(digest) = spread(turn, tag)
             {
-                let digest = register::policy::digest_of(content);
                 let key = head.key.clone();
                 let node = (node, epoch_of(&head.record));
                 self.note(
@@ -600,4 +595,21 @@ impl Observer {
     pub fn died(&mut self, now: u64, session: SessionId) {
         self.note(now, Fact::Dies(session));
     }
+}
+
+/// What a node spreads under the tag of an eventual put that it has just taken: it may have been
+/// asked for that in an earlier step.
+fn spread(turn: &Turn, tag: EventualTag) -> Option<u64> {
+    turn.outputs.iter().find_map(|output| match output {
+        Output::Send {
+            message: Message::Register(register::Message::Ask { ask, .. }),
+            ..
+        } => match ask {
+            Ask::EventualSpread { tag: of, content } if *of == tag => {
+                Some(register::policy::digest_of(content))
+            }
+            _ => None,
+        },
+        _ => None,
+    })
 }
