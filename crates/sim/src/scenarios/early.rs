@@ -154,18 +154,25 @@ fn many_asked_early(stage: &mut Stage) {
     goes_on(stage, &[A, B, C, D, F], before);
 }
 
-/// F takes the seat of C, and hears nothing of it. C, now without one, sends it more eventual puts
-/// than it keeps, and more than those of which it knows each name. Those that it has kept end well
-/// once it has heard; copies that arrive later are nothing (G16).
-fn many_put_early(stage: &mut Stage) {
-    let clients: Vec<ClientId> = (0..100).map(|_| stage.client(&[3])).collect();
-    stage.section(clients[0], "v0");
+/// F takes the seat of C, and hears nothing of it; copies of eventual puts are kept. What keeps the
+/// news from F, the copies, and the epoch before.
+fn unborn(stage: &mut Stage, client: ClientId) -> (RuleId, RuleId, u64) {
+    stage.section(client, "v0");
     stage.pass(1_000);
     let unborn = stage.hold(end_to(&[F]));
     let epoch = press(stage, &[A, B, F]);
     ends_at_a(stage, epoch);
     stage.pass(200);
     let copies = stage.world.network.copy(is_eventual_put);
+    (unborn, copies, epoch)
+}
+
+/// C, now without a seat, sends F more eventual puts than it keeps, and more than those of which it
+/// knows each name. Those that it has kept end well once it has heard; copies that arrive later are
+/// nothing (G16).
+fn many_put_early(stage: &mut Stage) {
+    let clients: Vec<ClientId> = (0..100).map(|_| stage.client(&[3])).collect();
+    let (unborn, copies, epoch) = unborn(stage, clients[0]);
     let put = |stage: &mut Stage, (text, client): (usize, &ClientId)| {
         let (key, value) = (stage.key.clone(), value(&format!("e{text}")));
         stage.call(*client, Call::Put { key, value })
@@ -200,16 +207,9 @@ fn many_put_early(stage: &mut Stage) {
     goes_on(stage, &[A, B, F], epoch);
 }
 
-/// F takes the seat of C, and hears nothing of it. C, now without one, sends it an eventual put, of
-/// which copies are kept.
+/// C, now without a seat, sends F an eventual put.
 fn put_early(stage: &mut Stage, client: ClientId) -> (OpId, RuleId, RuleId, u64) {
-    stage.section(client, "v0");
-    stage.pass(1_000);
-    let unborn = stage.hold(end_to(&[F]));
-    let epoch = press(stage, &[A, B, F]);
-    ends_at_a(stage, epoch);
-    stage.pass(200);
-    let copies = stage.world.network.copy(is_eventual_put);
+    let (unborn, copies, epoch) = unborn(stage, client);
     let (key, value) = (stage.key.clone(), value("e1"));
     let put = stage.call(client, Call::Put { key, value });
     stage.pass(100);
