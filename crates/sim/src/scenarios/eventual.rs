@@ -35,6 +35,11 @@ pub(super) const LIST: &[Scenario] = &[
         play: dead_first,
     },
     Scenario {
+        name: "eventual-get-one-present",
+        about: "one new member is reached, and a quorum of those that were there before",
+        play: one_present,
+    },
+    Scenario {
         name: "eventual-get-mark-alone",
         about: "the only node that is reached has the mark of a key, and not its value",
         play: mark_alone,
@@ -172,6 +177,20 @@ fn dead_first(stage: &mut Stage) {
     let told = heard == Heard::Value(value("v1")) && took < 400;
     stage.expect(told, "a member that lives is asked first");
     stage.world.start(A);
+}
+
+/// A reaches D alone of the new members: with the source's quorum that is enough.
+fn one_present(stage: &mut Stage) {
+    short_requests(stage);
+    let client = stage.client(&[1]);
+    stage.section(client, "v1");
+    let unlisted = stage.lose(lists_to(&[A, B, C, D, E, F]));
+    next(stage, &[D, E, F]);
+    stage.cut(A, &[E, F]);
+    let (heard, _) = get(stage, client);
+    stage.expect(heard == Heard::Value(value("v1")), "D and the source tell");
+    stage.mend();
+    stage.discard(unlisted);
 }
 
 /// E has the mark and no value, and is the only one that A reaches: nobody can say that there is no
