@@ -1,6 +1,7 @@
 //! Every command and option, as `--help` shows them.
 
 mod options;
+mod ring;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -16,6 +17,7 @@ use crate::duration;
 use crate::exit::{EXIT_STATUSES, Failure};
 pub(crate) use options::Global;
 use options::{ClusterOptions, KeyOptions, OnKeys, Uses};
+pub(crate) use ring::{NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs};
 
 /// Critical sections over keys in several sites: exclusive, from the latest state, durable.
 #[derive(Debug, Parser)]
@@ -92,6 +94,16 @@ pub(crate) enum Command {
     /// Show what all nodes count alike, or give the cluster another read lease or format.
     #[command(after_help = SETTINGS_HELP)]
     Settings(SettingsArgs),
+    /// Show which nodes have which segments, and what is still to move.
+    Ring(RingArgs),
+    /// List nodes, give them seats, drain, remove or replace them.
+    #[command(mut_args(|option| option.global(true)))]
+    Node {
+        #[command(flatten)]
+        cluster: ClusterOptions,
+        #[command(subcommand)]
+        action: NodeCommand,
+    },
     /// Decide whether a recorded history of registers is linearizable, or one of transactions
     /// strictly serializable, and show the part that is not.
     Check(CheckArgs),
@@ -130,6 +142,14 @@ impl Command {
             } => Uses::Nothing,
             Command::Status(StatusArgs { cluster: own, .. })
             | Command::Settings(SettingsArgs { cluster: own, .. })
+            | Command::Ring(
+                RingArgs {
+                    action: Some(RingCommand::Policy { cluster: own, .. }),
+                    ..
+                }
+                | RingArgs { cluster: own, .. },
+            )
+            | Command::Node { cluster: own, .. }
             | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) => Uses::Keys(&on.options),
             Command::Del(on) => Uses::Keys(&on.options),

@@ -54,7 +54,8 @@ pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client,
 
 /// Nobody has said which cluster is meant: says which it is.
 fn say_where(global: &Global, client: &Client) {
-    let mut nodes = client.nodes().iter().filter(|node| node.name.is_some());
+    let nodes = client.nodes();
+    let mut nodes = nodes.iter().filter(|node| node.name.is_some());
     let count = nodes.clone().count();
     if let Some(node) = nodes.next() {
         let (label, address) = (&node.label, node.endpoint.trim_start_matches("http://"));

@@ -5,6 +5,7 @@
 //! The account keeps one line per node, the latest; lines older than the operation's time say
 //! nothing about it and are left out.
 
+use crate::discovery::Node;
 use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +40,11 @@ impl Account {
         }
     }
 
+    /// Another node is known.
+    pub(crate) fn add(&mut self, who: String) {
+        self.lines.push(Line { who, said: None });
+    }
+
     /// A node said this, or this can be said of it.
     pub(crate) fn note(&mut self, node: usize, said: impl Into<String>) {
         if let Some(line) = self.lines.get_mut(node) {
@@ -67,6 +73,15 @@ impl Account {
         let group = |(said, who): &(&str, Vec<&str>)| format!("{}: {said}", who.join(", "));
         let groups: Vec<String> = groups.iter().map(group).collect();
         groups.join("; ")
+    }
+}
+
+/// A node as the account names it.
+pub(crate) fn who(node: &Node) -> String {
+    let address = node.endpoint.trim_start_matches("http://");
+    match node.name {
+        Some(_) => format!("{} at {address}", node.label),
+        None => address.to_owned(),
     }
 }
 

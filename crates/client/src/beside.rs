@@ -217,10 +217,8 @@ impl Client {
         if told.len() < members.quorum() {
             return Look::new();
         }
-        let at = |of: &Inspection| {
-            let mut nodes = self.nodes().iter();
-            nodes.position(|node| node.name == Some(of.node))
-        };
+        let nodes = self.nodes();
+        let at = |of: &Inspection| nodes.iter().position(|node| node.name == Some(of.node));
         let found = told.iter().filter_map(|of| Some((at(of)?, of.tag)));
         found.collect()
     }

@@ -1,7 +1,7 @@
 //! The client: where every operation begins.
 
 use crate::account::{self, Account, SharedAccount};
-use crate::discovery::{self, Node};
+use crate::discovery::{self, Node, SharedNodes};
 use crate::driver::{self, Command, Driver, Ended, SharedNames};
 use crate::error::Error;
 use crate::link;
@@ -12,11 +12,15 @@ use fermata_api::convert::label_from;
 use fermata_api::{Names, Secret};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
 use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
-use fermata_protocol::request::{Held, Inspection, Mode, NodeStatus, QueueEntry};
+use fermata_protocol::registry::Newcomer;
+use fermata_protocol::request::{
+    Admitted, Held, Inspection, Mode, NodeStatus, QueueEntry, RingChange, RingStatus,
+};
 use fermata_protocol::settings::Setting;
 use fermata_protocol::{Code, Refusal};
 use std::future::Future;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -112,7 +116,7 @@ pub(crate) struct Shared {
     pub(crate) commands: UnboundedSender<Command>,
     pub(crate) names: SharedNames,
     next_ticket: AtomicU64,
-    nodes: Vec<Node>,
+    nodes: SharedNodes,
     secret: Secret,
     account: SharedAccount,
     pub(crate) patience: Duration,
@@ -201,7 +205,7 @@ pub struct Client {
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client")
-            .field("nodes", &self.shared.nodes)
+            .field("nodes", &self.nodes())
             .finish_non_exhaustive()
     }
 }
@@ -259,10 +263,16 @@ impl Client {
             request: options.request_timeout,
             unreachable: options.unreachable_timeout,
         };
+        let nodes: SharedNodes = Arc::new(Mutex::new(nodes));
+        let known = driver::Nodes {
+            known: nodes.clone(),
+            site: options.site.clone(),
+            patience: options.discovery_timeout,
+        };
         let (driver, news) = Driver::new(
             (session, secret),
             names.clone(),
-            site,
+            (site, known),
             uris,
             (account.clone(), give_up),
         );
@@ -283,9 +293,10 @@ impl Client {
         })
     }
 
-    /// The nodes that this client knows, in its order of preference.
-    pub fn nodes(&self) -> &[Node] {
-        &self.shared.nodes
+    /// The nodes that this client knows: at first in its order of preference, then those that have
+    /// come since. Who has left keeps its place.
+    pub fn nodes(&self) -> Vec<Node> {
+        discovery::locked(&self.shared.nodes).clone()
     }
 
     /// The secret of this client's session. Its owner may act in the client's sections, and needs
@@ -506,11 +517,8 @@ impl Client {
     /// # Errors
     /// `Unavailable`: it did not answer within the client's time for one operation.
     pub async fn engine(&self, node: usize) -> Result<Option<EngineStatus>, Error> {
-        let node = self
-            .shared
-            .nodes
-            .get(node)
-            .ok_or_else(|| Error::Options("There is no node of that index.".into()))?;
+        let node = discovery::locked(&self.shared.nodes).get(node).cloned();
+        let node = node.ok_or_else(|| Error::Options("There is no node of that index.".into()))?;
         let patience = self.shared.patience;
         let asked = tokio::time::timeout(patience, discovery::ask(&node.endpoint)).await;
         let said = asked.unwrap_or_else(|_| Err(account::no_answer(patience)));
@@ -585,6 +593,44 @@ impl Client {
             .call(Call::ChangeSettings(setting))
             .await
             .map(drop)
+    }
+
+    /// Who is in the cluster, and where its groups are, as one node knows it.
+    ///
+    /// # Errors
+    /// `BadRequest` with another engine than the native one; and as [`Client::get`].
+    pub async fn ring(&self) -> Result<RingStatus, Error> {
+        match self.shared.call(Call::Ring).await? {
+            Success::Ring(ring) => Ok(*ring),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// Changes who is in the cluster, or the members of a group. It is begun once this returns, and
+    /// over when [`Client::ring`] shows it.
+    ///
+    /// # Errors
+    /// `BadRequest` where it is not possible now, `Unavailable` where too few of a group's next
+    /// members are heard; and as [`Client::get`].
+    pub async fn change_ring(&self, change: RingChange) -> Result<(), Error> {
+        self.shared.call(Call::ChangeRing(change)).await.map(drop)
+    }
+
+    /// Gives a new data directory its name in the cluster, or tells which it has. For a node that
+    /// joins, whose program reads these formats.
+    ///
+    /// # Errors
+    /// `BadRequest` for a label that another node has, or a program that does not read the
+    /// cluster's format; and as [`Client::get`].
+    pub async fn admit(
+        &self,
+        newcomer: Newcomer,
+        formats: RangeInclusive<u16>,
+    ) -> Result<Admitted, Error> {
+        match self.shared.call(Call::Admit { newcomer, formats }).await? {
+            Success::Admitted(admitted) => Ok(*admitted),
+            other => Err(surprised(&other)),
+        }
     }
 
     /// Ends somebody's section, or removes a waiting ref (MUSIC `forcedRelease`, §IV-B). May take
@@ -668,7 +714,7 @@ impl Client {
         let Some(at) = node else {
             return Ok(None);
         };
-        if at >= self.shared.nodes.len() {
+        if at >= discovery::locked(&self.shared.nodes).len() {
             return Err(Error::Options("There is no node of that index.".into()));
         }
         Ok(u32::try_from(at).ok().map(Endpoint))
@@ -677,14 +723,7 @@ impl Client {
 
 /// The account of a new client: so far only its discovery has asked.
 fn account_of(nodes: &[Node], failed: &[(String, String)]) -> SharedAccount {
-    let who = |node: &Node| {
-        let address = node.endpoint.trim_start_matches("http://");
-        match node.name {
-            Some(_) => format!("{} at {address}", node.label),
-            None => address.to_owned(),
-        }
-    };
-    let mut account = Account::new(nodes.iter().map(who));
+    let mut account = Account::new(nodes.iter().map(account::who));
     for (uri, why) in failed {
         let of = |node: &Node| node.endpoint == uri.trim_end_matches('/');
         if let Some(at) = nodes.iter().position(of) {
@@ -708,7 +747,7 @@ pub(crate) fn surprised(answer: &Success) -> Error {
     Error::Refused(Refusal::unknown(Code::Unavailable, detail))
 }
 
-fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {
+pub(crate) fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {
     let wrong = || Error::Options(format!("{uri:?} is no endpoint: write http://host:port."));
     if !uri.starts_with("http://") {
         return Err(wrong());

@@ -4,6 +4,7 @@ use crate::account;
 use crate::link;
 use fermata_api::v1;
 use fermata_protocol::base::NodeName;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -18,6 +19,62 @@ pub struct Node {
     pub site: String,
     /// Where it is asked: `http://host:port`.
     pub endpoint: String,
+    /// It is in the cluster no more, or reached elsewhere, and is not asked.
+    pub left: bool,
+}
+
+/// What a client knows of its nodes, each under the same index for as long as it lives.
+pub(crate) type SharedNodes = Arc<Mutex<Vec<Node>>>;
+
+/// The nodes themselves. A thread that panicked with them in hand leaves them whole.
+pub(crate) fn locked(shared: &SharedNodes) -> MutexGuard<'_, Vec<Node>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the first of these that answers within `patience` knows of the cluster.
+pub(crate) async fn again(uris: Vec<String>, patience: Duration) -> Option<v1::ClusterInfo> {
+    ask_all(&uris, patience).await.0
+}
+
+/// Takes over what a node knows of the cluster: nodes that are new come last, those that have left
+/// stay, and are marked. Returns in which order to ask those that are there: the own site first.
+pub(crate) fn learn(
+    nodes: &mut Vec<Node>,
+    info: v1::ClusterInfo,
+    site: Option<&str>,
+) -> Vec<usize> {
+    let mut order = Vec::new();
+    let known = info.nodes.into_iter().filter(|node| !node.grpc.is_empty());
+    for node in known.map(node_of) {
+        let at = nodes
+            .iter()
+            .position(|known| known.endpoint == node.endpoint);
+        let at = at.unwrap_or(nodes.len());
+        match nodes.get_mut(at) {
+            Some(known) => *known = node,
+            None => nodes.push(node),
+        }
+        order.push(at);
+    }
+    for (at, node) in nodes.iter_mut().enumerate() {
+        // Of an address alone nobody knows whose it is: it may lead to any of them.
+        match node.name {
+            None => order.push(at),
+            Some(_) => node.left = !order.contains(&at),
+        }
+    }
+    order.sort_by_key(|at| site.is_some_and(|site| nodes[*at].site != site));
+    order
+}
+
+fn node_of(node: v1::NodeAddress) -> Node {
+    Node {
+        name: Some(NodeName(node.node)),
+        label: node.label,
+        site: node.site,
+        endpoint: format!("http://{}", node.grpc),
+        left: false,
+    }
 }
 
 /// The nodes given, and those that the first of them to answer within `patience` knows of; the
@@ -90,12 +147,7 @@ fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) 
         .into_iter()
         .flat_map(|info| info.nodes)
         .filter(|node| !node.grpc.is_empty())
-        .map(|node| Node {
-            name: Some(NodeName(node.node)),
-            label: node.label,
-            site: node.site,
-            endpoint: format!("http://{}", node.grpc),
-        })
+        .map(node_of)
         .collect();
     let address = |uri: &str| uri.trim_end_matches('/').to_owned();
     let mut nodes = Vec::new();
@@ -107,6 +159,7 @@ fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) 
                 label: uri.clone(),
                 site: String::new(),
                 endpoint: uri,
+                left: false,
             }),
         }
     }
@@ -120,15 +173,38 @@ fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) 
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_own_site_comes_first_and_unknown_nodes_are_added() {
-        let node = |node, site: &str, grpc: &str| v1::NodeAddress {
+    fn node(node: u32, site: &str, grpc: &str) -> v1::NodeAddress {
+        v1::NodeAddress {
             node,
             label: format!("n{node}"),
             site: site.to_owned(),
             grpc: grpc.to_owned(),
             rest: String::new(),
+        }
+    }
+
+    #[test]
+    fn who_comes_is_added_and_who_goes_keeps_its_place_and_is_not_asked() {
+        let info = |nodes| v1::ClusterInfo {
+            nodes,
+            ..v1::ClusterInfo::default()
         };
+        let given = ["http://lb:1".to_owned()];
+        let first = info(vec![node(1, "ohio", "a:1"), node(2, "oregon", "b:1")]);
+        let mut nodes = arrange(&given, Some(first), None);
+        let next = info(vec![node(3, "oregon", "c:1"), node(2, "oregon", "b:1")]);
+        assert_eq!(learn(&mut nodes, next.clone(), None), [3, 2, 0]);
+        let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
+        assert_eq!(left, [false, true, false, false]);
+        // One that is reached elsewhere is another place.
+        let moved = info(vec![node(3, "oregon", "c:2"), node(1, "ohio", "a:1")]);
+        assert_eq!(learn(&mut nodes, moved, Some("ohio")), [1, 4, 0]);
+        let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
+        assert_eq!(left, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn the_own_site_comes_first_and_unknown_nodes_are_added() {
         let info = v1::ClusterInfo {
             nodes: vec![
                 node(0, "ohio", "10.0.0.1:7101"),

@@ -2,7 +2,9 @@
 //! time, and carries out what it asks for.
 
 use crate::account::{self, SharedAccount};
+use crate::client::uri_of;
 use crate::clock;
+use crate::discovery::{self, SharedNodes};
 use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
 use fermata_api::{Names, Secret, convert};
@@ -20,6 +22,11 @@ use tokio::sync::{oneshot, watch};
 
 /// Every node reads messages of this many bytes: what ends a connection is longer.
 const ALWAYS_READ: usize = 1 << 20;
+/// How often a client asks who is in the cluster, and how often where nobody is in reach.
+const LOOK: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// So many nodes are asked at a time.
+const LOOKED_AT: usize = 3;
 /// Commands taken at once, so that replies and timers have their turn.
 const BATCH: usize = 128;
 
@@ -88,7 +95,21 @@ pub(crate) struct GiveUp {
     pub(crate) unreachable: Option<Duration>,
 }
 
+/// What is known of the cluster's nodes, and how it is asked for anew.
+pub(crate) struct Nodes {
+    pub(crate) known: SharedNodes,
+    /// The client's own site, whose nodes come first.
+    pub(crate) site: Option<String>,
+    /// How long a node may take to tell.
+    pub(crate) patience: Duration,
+}
+
 pub(crate) struct Driver {
+    nodes: Nodes,
+    /// When they are asked for next; none while that is so.
+    look: Option<Instant>,
+    /// Who was asked first last.
+    looked: usize,
     session: Session,
     /// The session's.
     secret: Secret,
@@ -119,12 +140,15 @@ impl Driver {
     pub(crate) fn new(
         (session, secret): (Session, Secret),
         names: SharedNames,
-        site: String,
+        (site, nodes): (String, Nodes),
         uris: Vec<tonic::transport::Endpoint>,
         (account, give_up): (SharedAccount, GiveUp),
     ) -> (Driver, UnboundedReceiver<News>) {
         let (news_in, news) = unbounded_channel();
         let driver = Driver {
+            nodes,
+            look: Some(Instant::now() + LOOK),
+            looked: 0,
             session,
             secret,
             resumed: HashMap::new(),
@@ -175,6 +199,7 @@ impl Driver {
                 self.session.tick(now, &mut self.events);
             }
             self.give_up(now);
+            self.look();
             self.carry_out();
         }
     }
@@ -183,6 +208,10 @@ impl Driver {
         let now = clock::now().monotonic;
         let wake = self.session.wake().map(|at| at.saturating_sub(now));
         let wake = Duration::from_micros(wake.unwrap_or(60_000_000).min(60_000_000));
+        let look = self
+            .look
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        let wake = look.map_or(wake, |look| wake.min(look));
         match (self.all_unreachable, self.give_up.unreachable) {
             (Some(since), Some(patience)) if !self.waiting.is_empty() => {
                 wake.min(patience.saturating_sub(since.elapsed()))
@@ -204,14 +233,67 @@ impl Driver {
         }
     }
 
+    /// Asks some nodes who is in the cluster now, once in a while.
+    fn look(&mut self) {
+        if self.look.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        self.look = None;
+        let known = discovery::locked(&self.nodes.known);
+        // Where all are gone that are known to be there, somebody who has left may know.
+        let mut uris: Vec<String> = known.iter().map(|node| node.endpoint.clone()).collect();
+        drop(known);
+        let count = uris.len().max(1);
+        uris.rotate_left(self.looked % count);
+        uris.truncate(LOOKED_AT);
+        self.looked += uris.len();
+        let (news, patience) = (self.news_in.clone(), self.nodes.patience);
+        tokio::spawn(async move {
+            let info = discovery::again(uris, patience).await;
+            // Without a client nobody wants to know.
+            let _gone = news.send(News::Cluster(info));
+        });
+    }
+
+    /// Some node has said who is in the cluster, or none.
+    fn learn(&mut self, info: Option<v1::ClusterInfo>) {
+        let silent = info.is_none() || self.all_unreachable.is_some();
+        self.look = Some(Instant::now() + if silent { LOOK_AGAIN } else { LOOK });
+        let Some(mut info) = info else { return };
+        // Nodes that others name badly are of no use.
+        info.nodes
+            .retain(|node| uri_of(&format!("http://{}", node.grpc)).is_ok());
+        let mut nodes = discovery::locked(&self.nodes.known);
+        let before = nodes.len();
+        let order = discovery::learn(&mut nodes, info, self.nodes.site.as_deref());
+        for node in nodes.iter().skip(before) {
+            if let Ok(uri) = uri_of(&node.endpoint) {
+                self.uris.push(uri);
+                self.unreachable.push(false);
+                account::locked(&self.account).add(account::who(node));
+            }
+        }
+        for (unreachable, node) in self.unreachable.iter_mut().zip(nodes.iter()) {
+            *unreachable |= node.left;
+        }
+        drop(nodes);
+        let order = order.into_iter().filter_map(|at| u32::try_from(at).ok());
+        let order: Vec<Endpoint> = order.map(Endpoint).collect();
+        self.session.prefer(&order);
+    }
+
     fn is_reachable(&mut self, endpoint: Endpoint, reachable: bool) {
         if let Some(known) = self.unreachable.get_mut(endpoint.0 as usize) {
             *known = !reachable;
         }
+        let before = self.all_unreachable;
         self.all_unreachable = match self.unreachable.iter().all(|unreachable| *unreachable) {
             true => self.all_unreachable.or_else(|| Some(Instant::now())),
             false => None,
         };
+        if before.is_none() && self.all_unreachable.is_some() && self.look.is_some() {
+            self.look = Some(Instant::now());
+        }
     }
 
     fn note(&self, endpoint: Endpoint, said: impl Into<String>) {
@@ -256,6 +338,7 @@ impl Driver {
     fn hear(&mut self, now: Now, news: News) {
         match news {
             News::Reply(link, message) => self.reply(now, link, message),
+            News::Cluster(info) => self.learn(info),
             News::Down { link, why } => {
                 self.is_reachable(link.0, !matches!(why, Why::NotReached(_)));
                 self.note(link.0, why.sentence());
@@ -502,7 +585,13 @@ mod tests {
         };
         let told = (account, give_up);
         let session = (session, secret);
-        let (mut driver, _news) = Driver::new(session, names, String::new(), vec![uri], told);
+        let nodes = Nodes {
+            known: Arc::default(),
+            site: None,
+            patience: Duration::ZERO,
+        };
+        let own = (String::new(), nodes);
+        let (mut driver, _news) = Driver::new(session, names, own, vec![uri], told);
         let mut ends = Vec::new();
         for (ticket, size) in [(1, 0), (2, 3 << 20), (3, 2 << 20), (4, 0)] {
             let call = match size {

@@ -23,6 +23,8 @@ pub(crate) enum News {
     Reply(LinkId, v1::SessionReply),
     /// It is over.
     Down { link: LinkId, why: Why },
+    /// What a node knows of the cluster; none where none of those asked has answered.
+    Cluster(Option<v1::ClusterInfo>),
 }
 
 /// Why a connection is over, with what to say of it.

@@ -2,8 +2,8 @@
 
 use fermata_driver::{Action, Driver, Event, Shell};
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, LockRef, Member,
-    NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
+    Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, LockRef,
+    Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
 };
 use fermata_storage::{Batch, Disk, MemDisk, Options, Store};
 use std::sync::Arc;
@@ -60,6 +60,7 @@ fn config(name: NodeName) -> Config {
                 name,
                 label: "n1".into(),
                 site,
+                addresses: Addresses::default(),
             }],
             groups: vec![Group {
                 id: GroupId(1),

@@ -55,6 +55,10 @@ impl<L> std::fmt::Debug for Rows<L> {
     }
 }
 
+/// The refusal of what only nodes have that keep values and locks themselves.
+const NATIVE_ALONE: &str = "on this engine there is no read lease, and no node has a seat: values \
+                            and locks are in other stores; nothing was changed";
+
 impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// A node on these stores.
     pub fn new(settings: Settings, locks: Arc<L>, data: Arc<D>) -> Arc<Engine<L, D>> {
@@ -230,11 +234,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                            another one";
                 Err(Refusal::definite(Code::BadRequest, why))
             }
-            Operation::ChangeSettings(_) => {
-                let why = "on this engine there is no read lease: values and locks are in other \
-                           stores; nothing was changed";
-                Err(Refusal::definite(Code::BadRequest, why))
-            }
+            Operation::ChangeSettings(_)
+            | Operation::Admit { .. }
+            | Operation::ChangeRing(_)
+            | Operation::Ring => Err(Refusal::definite(Code::BadRequest, NATIVE_ALONE)),
             Operation::Keyspaces => self.keyspaces().await,
             Operation::Catalogue => self.catalogue_now().await,
             Operation::Status => Ok(self.status()),

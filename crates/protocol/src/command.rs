@@ -2,14 +2,14 @@
 //! their results are computed when they are applied, from the log's state alone.
 
 use crate::base::{
-    Epoch, GroupId, Incarnation, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat,
+    Addresses, Epoch, GroupId, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat,
     SegmentId, SessionId, SiteId, Split, View,
 };
 use crate::base::{KeyId, Tag};
+use crate::registry::Newcomer;
 use crate::request::Mode;
 use crate::settings::Setting;
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +99,8 @@ impl Command {
             Body::Group(GroupCommand::Next { view, .. }) => list(&view.seats),
             Body::Group(GroupCommand::Started { segments, .. }) => list(segments),
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => keyspace.name.len(),
-            Body::Group(GroupCommand::Admit { label, site, .. }) => label.len() + site.len(),
+            Body::Group(GroupCommand::Admit(newcomer)) => newcomer.bytes(),
+            Body::Group(GroupCommand::Readdress { addresses, .. }) => addresses.bytes(),
             Body::Group(GroupCommand::Split { split, .. }) => {
                 list(&split.view.seats) + list(&split.child.seats)
             }
@@ -111,6 +112,7 @@ impl Command {
                 GroupCommand::ChangeKeyspace { .. }
                 | GroupCommand::DeleteKeyspace(_)
                 | GroupCommand::Dismiss { .. }
+                | GroupCommand::Drain { .. }
                 | GroupCommand::Settle(_)
                 | GroupCommand::Settled(_)
                 | GroupCommand::Moved { .. }
@@ -326,14 +328,7 @@ pub enum GroupCommand {
         seat: Seat,
     },
     /// Give the memory of a new data directory its name.
-    Admit {
-        /// The memory.
-        incarnation: Incarnation,
-        /// What people call the node, unlike all others that are there.
-        label: String,
-        /// The name of its site, which may be a new one.
-        site: String,
-    },
+    Admit(Newcomer),
     /// A node is heard no more. Whoever proposes it sees to it that the node has no seat, or is
     /// lost.
     Dismiss {
@@ -349,6 +344,20 @@ pub enum GroupCommand {
     /// An entry is chosen in the log of a group that has split off: nobody needs to be given its
     /// beginning by this one any more.
     ChildBegun(GroupId),
+    /// A node hands over what it leads and is to lead nothing, or may lead again.
+    Drain {
+        /// Which.
+        name: NodeName,
+        /// Whether it does.
+        drains: bool,
+    },
+    /// A node is reached elsewhere.
+    Readdress {
+        /// Which.
+        name: NodeName,
+        /// Where.
+        addresses: Addresses,
+    },
 }
 
 #[cfg(test)]

@@ -16,13 +16,13 @@
 
 use crate::base::{
     Config, Directory, Epoch, Group, GroupId, Incarnation, LogId, NodeName, Past, Scope, SegmentId,
-    View,
+    SiteId, View,
 };
 use crate::catalogue::Catalogue;
 use crate::group::GroupState;
 use crate::io::{Effects, Memory, Write};
 use crate::paxos::{self, Log};
-use crate::registry::{Registered, Registry};
+use crate::registry::{Registered, Registry, Standing};
 use crate::sessions::Sessions;
 use crate::wire::{self, record};
 use alloc::borrow::ToOwned as _;
@@ -44,8 +44,11 @@ type OldRegistry = (
     NodeName,
     NodeName,
     Vec<String>,
-    BTreeMap<NodeName, Registered>,
+    BTreeMap<NodeName, OldRegistered>,
 );
+
+/// A node of a registry in version 8: what there is now, but for its addresses.
+type OldRegistered = (Incarnation, String, SiteId, Standing);
 
 /// A location in versions 7 and 8: what there is now, but for the format of its logs.
 type OldLocation = (
@@ -98,7 +101,7 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
         let now = wire::decode::<OldRegistry>(&registry).map_err(damaged)?;
         fx.put(
             record::node("registry"),
-            wire::encode(&settled(now, &beginning)),
+            wire::encode(&settled(now, config, &beginning)),
         );
     }
     if let Some(known) = memory.get(&record::node("locations")).map_err(damaged)? {
@@ -113,7 +116,8 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
         let NearGroupState(commands, location, least, next, meta, sessions) = wire::decode(old)
             .ok()
             .filter(|old: &NearGroupState| old.3.is_none())?;
-        let meta = meta.map(|(registry, catalogue)| (settled(registry, &beginning), catalogue));
+        let now = |registry| settled(registry, config, &beginning);
+        let meta = meta.map(|(registry, catalogue)| (now(registry), catalogue));
         Some(wire::encode(&(
             (commands, (location, 0_u16), least, next, meta, sessions),
             (format, 0_u16),
@@ -144,10 +148,24 @@ fn formatted(old: &Bytes, format: u16) -> Bytes {
         .into()
 }
 
-/// A registry of version 8 as this version encodes it.
-fn settled(old: OldRegistry, beginning: &Registry) -> impl Serialize + use<> {
+/// A registry of version 8 as this version encodes it. The addresses of its nodes are those of the
+/// node's own file.
+fn settled(old: OldRegistry, config: &Config, beginning: &Registry) -> impl Serialize + use<> {
     let (version, _, first, next, sites, nodes) = old;
     let (file, settings) = (beginning.digest(), *beginning.settings());
+    let now = |(name, (incarnation, label, site, standing)): (NodeName, OldRegistered)| {
+        let known = config.cluster.nodes.iter().find(|node| node.name == name);
+        let now = Registered {
+            incarnation,
+            label,
+            site,
+            standing,
+            addresses: known.map(|node| node.addresses.clone()).unwrap_or_default(),
+            drains: false,
+        };
+        (name, now)
+    };
+    let nodes: BTreeMap<NodeName, Registered> = nodes.into_iter().map(now).collect();
     (version, file, first, next, sites, nodes, settings)
 }
 

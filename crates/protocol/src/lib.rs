@@ -50,6 +50,7 @@ pub mod message;
 pub mod meta;
 pub mod node;
 pub mod paxos;
+pub mod policy;
 pub mod records;
 pub mod register;
 pub mod registry;

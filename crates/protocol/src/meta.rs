@@ -50,23 +50,20 @@ impl Meta {
         planted: Planted,
     ) -> Option<Outcome> {
         Some(match command {
-            GroupCommand::Admit {
-                incarnation,
-                label,
-                site,
-            } => {
-                let admitted = self.registry.admit(*incarnation, (label, site), planted);
-                match admitted {
-                    Ok(name) => Outcome::Admitted(name),
-                    Err(refusal) => Outcome::Refused(refusal),
-                }
-            }
+            GroupCommand::Admit(newcomer) => match self.registry.admit(newcomer, planted) {
+                Ok(name) => Outcome::Admitted(name),
+                Err(refusal) => Outcome::Refused(refusal),
+            },
             GroupCommand::Dismiss { name, lost } => {
                 let standing = match lost {
                     true => Standing::Lost,
                     false => Standing::Gone,
                 };
                 done(self.registry.dismiss(*name, standing))
+            }
+            GroupCommand::Drain { name, drains } => done(self.registry.drain(*name, *drains)),
+            GroupCommand::Readdress { name, addresses } => {
+                done(self.registry.readdress(*name, addresses))
             }
             GroupCommand::Settle(change) => done(self.registry.settle(*change, planted)),
             GroupCommand::Settled(version) => {

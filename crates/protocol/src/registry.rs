@@ -11,7 +11,9 @@
 //! **Departure.** Harmony's processes have addresses alone (§4.1), and one that comes back is the
 //! one that was there. Here who comes back with nothing is somebody else.
 
-use crate::base::{Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId, Timing};
+use crate::base::{
+    Addresses, Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId, Timing,
+};
 use crate::request::{Code, Refusal};
 use crate::settings::{Setting, Settings};
 use crate::wire;
@@ -62,6 +64,30 @@ pub struct Registered {
     pub site: SiteId,
     /// Whether it is heard.
     pub standing: Standing,
+    /// Where it is reached; empty once it is gone.
+    pub addresses: Addresses,
+    /// It hands over what it leads, and is to lead nothing: it is about to stop, or to leave.
+    pub drains: bool,
+}
+
+/// Who asks to be in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newcomer {
+    /// The memory of its data directory.
+    pub incarnation: Incarnation,
+    /// What people call it, unlike all others that are there.
+    pub label: String,
+    /// The name of its site, which may be a new one.
+    pub site: String,
+    /// Where it is reached.
+    pub addresses: Addresses,
+}
+
+impl Newcomer {
+    /// Bytes of what it says.
+    pub(crate) fn bytes(&self) -> usize {
+        self.label.len() + self.site.len() + self.addresses.bytes()
+    }
 }
 
 /// All names that were ever given, as of some number of changes.
@@ -104,6 +130,8 @@ impl Registry {
             label: node.label.clone(),
             site: node.site,
             standing: Standing::Present,
+            addresses: node.addresses.clone(),
+            drains: false,
         });
     }
 
@@ -163,6 +191,18 @@ impl Registry {
         name < self.first
     }
 
+    /// The names of all sites, by [`SiteId`].
+    pub fn sites(&self) -> &[String] {
+        &self.sites
+    }
+
+    /// The name of a node's site.
+    pub fn site_name(&self, site: SiteId) -> &str {
+        self.sites
+            .get(usize::from(site.0))
+            .map_or("", String::as_str)
+    }
+
     /// What all nodes count alike.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -217,10 +257,10 @@ impl Registry {
     /// Refused, with the bound that is full, or the label that is another's; nothing was changed.
     pub(crate) fn admit(
         &mut self,
-        incarnation: Incarnation,
-        (label, site): (&str, &str),
+        newcomer: &Newcomer,
         planted: Planted,
     ) -> Result<NodeName, Refusal> {
+        let (incarnation, label, site) = (newcomer.incarnation, &newcomer.label, &newcomer.site);
         let known = self.name_of(incarnation);
         if let Some(name) = known.filter(|_| !planted.has(Bug::NamedTwice)) {
             return match self.nodes[&name].standing {
@@ -240,7 +280,8 @@ impl Registry {
                 )));
             }
         }
-        if let Some((name, _)) = self.present().find(|(_, node)| node.label == label) {
+        self.check_addresses(&newcomer.addresses, None)?;
+        if let Some((name, _)) = self.present().find(|(_, node)| node.label == *label) {
             return Err(refusal(format!(
                 "node {} has the label {label:?}; choose another",
                 name.0
@@ -258,7 +299,7 @@ impl Registry {
             return full("sites", SITES_MAX);
         }
         let at = at.unwrap_or_else(|| {
-            self.sites.push(site.into());
+            self.sites.push(site.clone());
             self.sites.len() - 1
         });
         let mut name = self.next;
@@ -270,10 +311,12 @@ impl Registry {
         self.next = NodeName(self.next.0.max(name.0 + 1));
         let node = Registered {
             incarnation,
-            label: label.into(),
+            label: label.clone(),
             // There are at most `SITES_MAX`.
             site: SiteId(at as u16),
             standing: Standing::Present,
+            addresses: newcomer.addresses.clone(),
+            drains: false,
         };
         self.nodes.insert(name, node);
         self.version += 1;
@@ -293,8 +336,65 @@ impl Registry {
         }
         known.standing = standing;
         known.label = String::new();
+        known.addresses = Addresses::default();
+        known.drains = false;
         self.version += 1;
         Ok(())
+    }
+
+    /// A node hands over what it leads, or does so no more.
+    ///
+    /// # Errors
+    /// Refused, if there is no such node; nothing was changed.
+    pub(crate) fn drain(&mut self, name: NodeName, drains: bool) -> Result<(), Refusal> {
+        let known = self.present_mut(name)?;
+        let news = core::mem::replace(&mut known.drains, drains) != drains;
+        self.version += u64::from(news);
+        Ok(())
+    }
+
+    /// A node is reached elsewhere.
+    ///
+    /// # Errors
+    /// Refused, if there is no such node, or an address is another's; nothing was changed.
+    pub(crate) fn readdress(
+        &mut self,
+        name: NodeName,
+        addresses: &Addresses,
+    ) -> Result<(), Refusal> {
+        self.check_addresses(addresses, Some(name))?;
+        let known = self.present_mut(name)?;
+        let news = known.addresses != *addresses;
+        known.addresses.clone_from(addresses);
+        self.version += u64::from(news);
+        Ok(())
+    }
+
+    fn present_mut(&mut self, name: NodeName) -> Result<&mut Registered, Refusal> {
+        let known = self.nodes.get_mut(&name);
+        let known = known.filter(|known| known.standing == Standing::Present);
+        known.ok_or_else(|| refusal(format!("there is no node {}", name.0)))
+    }
+
+    /// Two nodes at one address would each be taken for the other.
+    fn check_addresses(&self, of: &Addresses, own: Option<NodeName>) -> Result<(), Refusal> {
+        if !of.is_plain() {
+            return Err(refusal(format!(
+                "an address is host:port, at most {} bytes without spaces; choose another",
+                Addresses::MAX
+            )));
+        }
+        let mut others = self.present().filter(|(name, _)| Some(*name) != own);
+        let same = |(_, node): &(NodeName, &Registered)| {
+            !of.peer.is_empty() && node.addresses.peer == of.peer
+        };
+        match others.find(same) {
+            Some((name, node)) => Err(refusal(format!(
+                "node {}, {}, is reached by its peers at {}, too; choose another address",
+                name.0, node.label, of.peer
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -318,6 +418,7 @@ mod tests {
             name: NodeName(name),
             label: format!("n{name}"),
             site: SiteId(0),
+            addresses: Addresses::default(),
         };
         Cluster {
             id: ClusterId(7),
@@ -339,8 +440,18 @@ mod tests {
         registry
     }
 
+    fn newcomer(incarnation: u128, (label, site): (&str, &str)) -> Newcomer {
+        Newcomer {
+            incarnation: Incarnation(incarnation),
+            label: label.to_owned(),
+            site: site.to_owned(),
+            addresses: Addresses::default(),
+        }
+    }
+
     fn admit(registry: &mut Registry, incarnation: u128, label: &str) -> Result<u32, String> {
-        let admitted = registry.admit(Incarnation(incarnation), (label, "here"), Planted::NONE);
+        let newcomer = newcomer(incarnation, (label, "here"));
+        let admitted = registry.admit(&newcomer, Planted::NONE);
         admitted
             .map(|name| name.0)
             .map_err(|refusal| refusal.detail)
@@ -374,7 +485,7 @@ mod tests {
         for label in ["n2", "", "a\tb", &long] {
             assert!(admit(&mut registry, 10, label).is_err(), "{label:?}");
         }
-        let site = registry.admit(Incarnation(10), ("a", ""), Planted::NONE);
+        let site = registry.admit(&newcomer(10, ("a", "")), Planted::NONE);
         assert!(site.is_err());
         assert!(registry.dismiss(NodeName(9), Standing::Gone).is_err());
         assert_eq!(registry, before);
@@ -399,7 +510,7 @@ mod tests {
         let next = Setting::Format(wire::VERSION + 1);
         registry.settle(next, Planted::NONE).expect("the next one");
         let all = registry.version();
-        let admitted = registry.admit(Incarnation(9), ("n9", "here"), Planted::NONE);
+        let admitted = registry.admit(&newcomer(9, ("n9", "here")), Planted::NONE);
         admitted.expect("a name");
         registry.settled(all);
         assert_eq!(
@@ -421,11 +532,11 @@ mod tests {
         let mut registry = founded();
         for n in 1..SITES_MAX as u128 {
             let (label, site) = (format!("a{n}"), format!("s{n}"));
-            let name = registry.admit(Incarnation(n + 10), (&label, &site), Planted::NONE);
+            let name = registry.admit(&newcomer(n + 10, (&label, &site)), Planted::NONE);
             let name = name.expect("there is room");
             assert_eq!(registry.dismiss(name, Standing::Lost), Ok(()));
         }
-        let more = registry.admit(Incarnation(5), ("more", "and one"), Planted::NONE);
+        let more = registry.admit(&newcomer(5, ("more", "and one")), Planted::NONE);
         assert!(more.is_err_and(|refusal| refusal.detail.contains("1000 sites")));
         while registry.nodes.len() < NAMES_MAX {
             let name = registry.next;

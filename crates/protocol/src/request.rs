@@ -7,10 +7,11 @@
 //! not sent again once it may have arrived (G16).
 
 use crate::base::{
-    Epoch, EventualTag, KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Reach,
-    SegmentId, SessionId, SiteId, Tag,
+    Addresses, Cluster, Epoch, EventualTag, GroupId, KeyId, Keyspace, KeyspaceId, Label, LockRef,
+    Micros, NodeName, Reach, SegmentId, SessionId, SiteId, Tag,
 };
 use crate::register::{Tally, UpkeepCounts};
+use crate::registry::{Newcomer, Registry, Standing};
 use crate::settings::{Setting, Settings};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -18,6 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 /// One request of one client.
@@ -208,6 +210,18 @@ pub enum Operation {
     /// Change what all nodes count alike: begun once this is answered, and over when every node
     /// knows ([`NodeStatus::settings`]).
     ChangeSettings(Setting),
+    /// Give a new data directory a name.
+    Admit {
+        /// Who asks.
+        newcomer: Newcomer,
+        /// The formats that its program reads.
+        formats: RangeInclusive<u16>,
+    },
+    /// Change who is in the cluster, or who has a seat in a group.
+    ChangeRing(RingChange),
+    /// Who is in the cluster, and where its groups are, as this node knows it, or its members told
+    /// it just now.
+    Ring,
     /// The catalogue as this node knows it.
     Keyspaces,
     /// The catalogue as its keeper knows it: with every creation, change and deletion that was
@@ -215,6 +229,44 @@ pub enum Operation {
     Catalogue,
     /// This node's state: for support.
     Status,
+}
+
+/// What is to be another, of who is in the cluster and has a seat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RingChange {
+    /// A group goes on with these members: with others than it has now it moves its values to them.
+    /// Begun once this is answered, and over when the group has no earlier stores ([`RingGroup`]).
+    Members {
+        /// The group.
+        group: GroupId,
+        /// Its epoch, as whoever asks knows it: refused where it has gone on since.
+        after: Epoch,
+        /// Its members from then on, in the order of their seats.
+        members: Vec<NodeName>,
+        /// A member is lost: nobody waits for the values of two earlier epochs.
+        pressing: bool,
+    },
+    /// A node hands over what it leads and is to lead nothing, or may lead again.
+    Drain {
+        /// Which.
+        name: NodeName,
+        /// Whether it does.
+        drains: bool,
+    },
+    /// A node is reached elsewhere.
+    Readdress {
+        /// Which.
+        name: NodeName,
+        /// Where.
+        addresses: Addresses,
+    },
+    /// A node is heard no more, for good. Refused for one that a group needs, unless it is lost.
+    Dismiss {
+        /// Which.
+        name: NodeName,
+        /// Its disk is lost with all that was there alone.
+        lost: bool,
+    },
 }
 
 /// An answer. All but `Queued`, `Stalled` and `Entered { follow }` end the request.
@@ -279,6 +331,10 @@ pub enum Reply {
     Keyspaces(Vec<Keyspace>),
     /// The node's state.
     Status(Box<NodeStatus>),
+    /// A data directory has its name.
+    Admitted(Box<Admitted>),
+    /// The ring.
+    Ring(Box<RingStatus>),
     /// Refused or failed.
     Refused(Refusal),
 }
@@ -597,6 +653,86 @@ pub struct UpkeepStatus {
     pub rebuilt: u64,
     /// Answers that were void because a record was damaged.
     pub voids: u64,
+}
+
+/// What a node that has just been admitted begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admitted {
+    /// Its name.
+    pub name: NodeName,
+    /// What the cluster began with.
+    pub cluster: Cluster,
+    /// Who is in it, as the node that answers knows it: it may not know the newcomer yet.
+    pub registry: Registry,
+}
+
+/// Who is in the cluster, and where its groups are, as one node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingStatus {
+    /// The node that says so.
+    pub node: NodeName,
+    /// How often the cluster has changed who is in it, as far as it knows.
+    pub version: u64,
+    /// No group has fewer members.
+    pub least: u8,
+    /// All nodes that are there, and those that were given up while a group needs something of
+    /// them.
+    pub nodes: Vec<RingNode>,
+    /// All groups, by their arcs; the meta-group, which owns no segment, first.
+    pub groups: Vec<RingGroup>,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingNode {
+    /// Its number.
+    pub name: NodeName,
+    /// What people call it; empty once it is gone.
+    pub label: String,
+    /// The name of its site.
+    pub site: String,
+    /// Whether it is in the cluster.
+    pub standing: Standing,
+    /// It hands over what it leads.
+    pub drains: bool,
+    /// Where it is reached.
+    pub addresses: Addresses,
+    /// Whether the node that says so has heard it within a lease.
+    pub heard: bool,
+}
+
+/// A group and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingGroup {
+    /// Which; that of number 0 is the meta-group.
+    pub id: GroupId,
+    /// The first segment of its arc; above `to` where it has none.
+    pub from: SegmentId,
+    /// The last segment, included.
+    pub to: SegmentId,
+    /// The epoch of its logs.
+    pub epoch: Epoch,
+    /// Its members, by seat.
+    pub members: Vec<NodeName>,
+    /// Who leads its log, as far as is known.
+    pub leader: Option<NodeName>,
+    /// Segments whose log of this epoch is not known to have an entry yet.
+    pub unstarted: u32,
+    /// The earlier stores that somebody may still need something of, oldest first.
+    pub sources: Vec<RingSource>,
+}
+
+/// Earlier stores of a group, of one epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingSource {
+    /// Their epoch.
+    pub epoch: Epoch,
+    /// Who has them, by seat.
+    pub members: Vec<NodeName>,
+    /// Segments of which some keys may not have moved.
+    pub open: u32,
+    /// Members that have yet to give on eventual values, each with the segments in which.
+    pub owed: Vec<(NodeName, u32)>,
 }
 
 /// Why a request was refused or failed: the stable codes of every face.

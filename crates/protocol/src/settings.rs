@@ -47,6 +47,9 @@ pub struct Settings {
     pub format: u16,
     /// The one after it, while a node may not read it.
     pub raising: Option<u16>,
+    /// How long a node is silent before another has its seats, microseconds; 0: nobody has them
+    /// unasked.
+    pub dead_after: Micros,
 }
 
 /// What is to be another.
@@ -56,11 +59,17 @@ pub enum Setting {
     Lease(Micros),
     /// [`Settings::format`].
     Format(u16),
+    /// [`Settings::dead_after`], microseconds.
+    DeadAfter(Micros),
 }
 
 impl Settings {
     /// What a lease may be, microseconds: a millisecond to ten minutes.
     pub const LEASE: RangeInclusive<Micros> = 1_000..=600_000_000;
+
+    /// How long a node may be silent before it is replaced, microseconds: ten seconds, in which a
+    /// process starts again, to thirty days.
+    pub const DEAD_AFTER: RangeInclusive<Micros> = 10_000_000..=2_592_000_000_000;
 
     /// Those of a new cluster, whose first nodes have these durations and write this format.
     pub fn beginning(timing: &Timing, format: u16) -> Settings {
@@ -71,6 +80,7 @@ impl Settings {
             request: timing.request,
             format,
             raising: None,
+            dead_after: 0,
         }
     }
 
@@ -152,6 +162,7 @@ impl Settings {
         match change {
             Setting::Lease(lease) => self.settle_lease(lease, planted)?,
             Setting::Format(format) => self.raise(format, planted)?,
+            Setting::DeadAfter(after) => self.settle_dead_after(after)?,
         }
         self.version += 1;
         Ok(())
@@ -174,6 +185,21 @@ impl Settings {
         let at_once = back || planted.has(Bug::SettledAtOnce);
         self.before = Some(self.lease).filter(|_| !at_once);
         self.lease = lease;
+        Ok(())
+    }
+
+    /// Nobody relies on it: whoever leads a group goes by what it knows.
+    fn settle_dead_after(&mut self, after: Micros) -> Result<(), String> {
+        let (least, most) = (Settings::DEAD_AFTER.start(), Settings::DEAD_AFTER.end());
+        if after != 0 && !Settings::DEAD_AFTER.contains(&after) {
+            return Err(format!(
+                "a silent node is replaced after {} s to {} s, or never (0), not after {after} us; \
+                 choose another",
+                least / 1_000_000,
+                most / 1_000_000
+            ));
+        }
+        self.dead_after = after;
         Ok(())
     }
 

@@ -29,13 +29,13 @@
 mod clients;
 mod engine;
 
-use crate::LogLevel;
 use crate::wan::Profile;
+use crate::{LogLevel, identity, join};
 pub use clients::{Clients, ClientsConfig};
 pub use engine::{EngineConfig, EngineKind, Secret};
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, LockRef, Member, NodeInfo, NodeName,
-    PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
+    Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, LockRef, Member,
+    NodeInfo, NodeName, PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -62,6 +62,10 @@ pub struct ServerConfig {
     /// Where to listen for REST; none: the node's address in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen_rest: Option<String>,
+    /// The host at which others reach this node, if not at the addresses where it listens. Of use
+    /// to a node that has joined; one of the cluster file has its addresses there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// Allow to listen beyond loopback although nothing is encrypted or authenticated.
     #[serde(default)]
     pub insecure: bool,
@@ -92,9 +96,30 @@ pub struct ServerConfig {
     /// The engine, if not the native one.
     #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
     pub engine: EngineConfig,
+    /// How it comes to a cluster that exists.
+    #[serde(default, skip_serializing_if = "JoinConfig::is_default")]
+    pub join: JoinConfig,
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterConfig>,
+}
+
+/// How a node comes to a cluster that exists. Looked at until its data directory has a name there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JoinConfig {
+    /// gRPC addresses of some of the cluster's nodes, `host:port`; empty: it does not join.
+    pub seeds: Vec<String>,
+    /// What people call the node: no other node there has the same.
+    pub label: String,
+    /// Its site, which may be a new one.
+    pub site: String,
+}
+
+impl JoinConfig {
+    fn is_default(&self) -> bool {
+        *self == JoinConfig::default()
+    }
 }
 
 impl ServerConfig {
@@ -116,6 +141,8 @@ impl ServerConfig {
             clients: ClientsConfig::default(),
             clock: ClockConfig::default(),
             engine: EngineConfig::default(),
+            address: None,
+            join: JoinConfig::default(),
             cluster: Some(cluster),
         }
     }
@@ -192,6 +219,17 @@ pub struct NodeConfig {
     pub grpc: String,
     /// Where clients reach its REST.
     pub rest: String,
+}
+
+impl NodeConfig {
+    /// Where it is reached.
+    pub fn addresses(&self) -> Addresses {
+        Addresses {
+            peer: self.peer.clone(),
+            grpc: self.grpc.clone(),
+            rest: self.rest.clone(),
+        }
+    }
 }
 
 /// One group of the cluster file.
@@ -282,7 +320,11 @@ fn is_zero(offset: &i64) -> bool {
 pub struct Resolved {
     /// What the protocol is told.
     pub config: Config,
-    /// Addresses of all nodes, in the order of the cluster file.
+    /// This node, and where it is reached.
+    pub own: NodeConfig,
+    /// What the cluster began with.
+    pub file: ClusterConfig,
+    /// The nodes of the file that this node was given, or of what it began with.
     pub nodes: Vec<NodeConfig>,
     /// This node's site.
     pub site: SiteId,
@@ -333,19 +375,25 @@ impl ServerConfig {
         let engine = self.engine.resolve()?;
         let native = engine.is_none();
         self.check_native(native)?;
-        let file = match (&self.cluster, &self.cluster_file) {
-            (Some(cluster), None) => cluster.clone(),
-            (None, Some(path)) => parse(path)?,
-            (None, None) if !native => self.alone()?,
-            _ => {
-                return Err("give the cluster as [cluster] or as cluster_file, one of them".into());
-            }
+        let given = match (&self.cluster, &self.cluster_file) {
+            (Some(cluster), None) => Some(cluster.clone()),
+            (None, Some(path)) => Some(parse(path)?),
+            (None, None) if !native => Some(self.alone()?),
+            (None, None) => None,
+            (Some(_), Some(_)) => return Err(ONE_CLUSTER.into()),
         };
+        let kept = match native {
+            true => identity::read_file(&self.data_dir, join::CLUSTER)?,
+            false => None,
+        };
+        // What a cluster began with is read once.
+        let file: ClusterConfig = kept.or_else(|| given.clone()).ok_or(ONE_CLUSTER)?;
+        let nodes = given.map_or_else(|| file.nodes.clone(), |given| given.nodes);
         let cluster = file.resolve()?;
         file.check_lowest_ref(native)?;
-        let own = self.own(&file)?;
-        let info = cluster.nodes.iter().find(|n| n.name.0 == own.name);
-        let site = info.expect("the resolved cluster has the same nodes").site;
+        let own = self.own(&nodes)?;
+        let site = cluster.sites.iter().position(|site| *site == own.site);
+        let site = SiteId(site.ok_or_else(|| format!("there is no site {:?}", own.site))? as u16);
         let profile = self.profile(cluster.sites.len())?;
         let listen = |own: &Option<String>, given: &String| {
             self.listen_address(own.as_ref().unwrap_or(given))
@@ -364,7 +412,9 @@ impl ServerConfig {
                 planted: Planted::NONE,
                 cluster,
             },
-            nodes: file.nodes.clone(),
+            own,
+            file,
+            nodes,
             site,
             profile,
             data_dir: self.data_dir.clone(),
@@ -377,7 +427,8 @@ impl ServerConfig {
     fn check_native(&self, native: bool) -> Result<(), String> {
         let missing = |field| format!("{field} is missing: see `fermata server --help`");
         match native {
-            true if self.node.is_empty() => Err(missing("node")),
+            // A data directory may know whose it is.
+            true if is_empty(&self.data_dir) && self.node.is_empty() => Err(missing("node")),
             true if is_empty(&self.data_dir) => Err(missing("data_dir")),
             false if self.rtt != no_delay() => Err(format!(
                 "rtt {:?} delays messages between nodes, and those of engine {} send none to each \
@@ -395,19 +446,99 @@ impl ServerConfig {
     }
 
     /// This node in the cluster; where it was not said, the only one.
-    fn own<'a>(&self, file: &'a ClusterConfig) -> Result<&'a NodeConfig, String> {
-        if let ([only], true) = (file.nodes.as_slice(), self.node.is_empty()) {
-            return Ok(only);
+    fn own(&self, nodes: &[NodeConfig]) -> Result<NodeConfig, String> {
+        let native = self.engine.kind == EngineKind::Native;
+        if native
+            && let Some(joined) = identity::read_file::<NodeConfig>(&self.data_dir, join::NODE)?
+        {
+            return self.own_joined(joined);
         }
-        let is_own = |n: &&NodeConfig| n.label == self.node || n.name.to_string() == self.node;
-        file.nodes.iter().find(is_own).ok_or_else(|| {
-            let labels: Vec<&str> = file.nodes.iter().map(|n| n.label.as_str()).collect();
+        let known = match native {
+            true => identity::read(&self.data_dir)?.map(|known| known.node().0.to_string()),
+            false => None,
+        };
+        let own = match (self.node.as_str(), known) {
+            ("", Some(known)) => known,
+            ("", None) => match nodes {
+                [only] if !native => return Ok(only.clone()),
+                _ => return Err("node is missing: see `fermata server --help`".into()),
+            },
+            (given, _) => given.to_owned(),
+        };
+        let is_own = |n: &&NodeConfig| n.label == own || n.name.to_string() == own;
+        nodes.iter().find(is_own).cloned().ok_or_else(|| {
+            let labels: Vec<&str> = nodes.iter().map(|n| n.label.as_str()).collect();
             format!(
-                "node {:?} is not in the cluster: its nodes are {}",
-                self.node,
+                "node {own:?} is not in the cluster: its nodes are {}",
                 labels.join(", ")
             )
         })
+    }
+
+    /// The node that has joined with this data directory, which may be reached elsewhere by now.
+    fn own_joined(&self, joined: NodeConfig) -> Result<NodeConfig, String> {
+        let named = [joined.label.as_str(), &joined.name.to_string()].contains(&self.node.as_str());
+        if !self.node.is_empty() && !named {
+            return Err(format!(
+                "{} is the data directory of node {}, not of {}: give the node its own",
+                self.data_dir.display(),
+                joined.label,
+                self.node
+            ));
+        }
+        let or = |given: &Option<String>, before| match given {
+            Some(given) => self.reached_at(given),
+            None => Ok(before),
+        };
+        Ok(NodeConfig {
+            peer: or(&self.listen_peer, joined.peer)?,
+            grpc: or(&self.listen_grpc, joined.grpc)?,
+            rest: or(&self.listen_rest, joined.rest)?,
+            ..joined
+        })
+    }
+
+    /// The node as it asks to be admitted; it has no name yet.
+    ///
+    /// # Errors
+    /// One sentence: what is missing.
+    pub fn newcomer(&self) -> Result<NodeConfig, String> {
+        let missing = |field: &str| format!("{field} is missing: a node that joins has it");
+        let text = |text: &str, field| match text.is_empty() {
+            true => Err(missing(field)),
+            false => Ok(text.to_owned()),
+        };
+        if is_empty(&self.data_dir) {
+            return Err(missing("data_dir"));
+        }
+        let reached = |listen: &Option<String>, field| match listen {
+            Some(listen) => self.reached_at(listen),
+            None => Err(missing(field)),
+        };
+        let grpc = reached(&self.listen_grpc, "listen_grpc")?;
+        Ok(NodeConfig {
+            name: 0,
+            label: text(&self.join.label, "label")?,
+            site: text(&self.join.site, "site")?,
+            peer: reached(&self.listen_peer, "listen_peer")?,
+            rest: match &self.listen_rest {
+                Some(listen) => self.reached_at(listen)?,
+                None => grpc.clone(),
+            },
+            grpc,
+        })
+    }
+
+    /// Where others reach what listens there.
+    fn reached_at(&self, listen: &str) -> Result<String, String> {
+        let address = self.listen_address(listen)?;
+        match &self.address {
+            Some(host) => Ok(format!("{host}:{}", address.port())),
+            None if address.ip().is_unspecified() => Err(format!(
+                "others do not reach {listen}: say by --address at which host they do"
+            )),
+            None => Ok(listen.to_owned()),
+        }
     }
 
     /// The delays between so many sites.
@@ -437,6 +568,9 @@ impl ServerConfig {
     }
 }
 
+const ONE_CLUSTER: &str = "give the cluster as [cluster] or as cluster_file, one of them; a node \
+                           that joins one needs neither, but --join";
+
 fn parse<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -451,6 +585,33 @@ fn id_of(hex: &str, what: &str) -> Result<u128, String> {
 }
 
 impl ClusterConfig {
+    /// What a cluster began with, as its file says it; with all sites that it has had since.
+    pub(crate) fn of(cluster: &Cluster, sites: &[String]) -> ClusterConfig {
+        let site = |site: SiteId| sites.get(usize::from(site.0)).cloned().unwrap_or_default();
+        let node = |node: &NodeInfo| NodeConfig {
+            name: node.name.0,
+            label: node.label.clone(),
+            site: site(node.site),
+            peer: node.addresses.peer.clone(),
+            grpc: node.addresses.grpc.clone(),
+            rest: node.addresses.rest.clone(),
+        };
+        let group = |group: &Group| GroupConfig {
+            id: format!("{:032x}", group.id.0),
+            from: group.from.0,
+            to: group.to.0,
+            members: group.view.nodes().map(|name| name.0).collect(),
+        };
+        ClusterConfig {
+            id: format!("{:032x}", cluster.id.0),
+            segment_bits: cluster.segment_bits,
+            lowest_ref: cluster.lowest_ref.0,
+            sites: sites.to_vec(),
+            nodes: cluster.nodes.iter().map(node).collect(),
+            groups: cluster.groups.iter().map(group).collect(),
+        }
+    }
+
     fn resolve(&self) -> Result<Cluster, String> {
         self.check_names()?;
         let site_of = |node: &NodeConfig| {
@@ -468,6 +629,7 @@ impl ClusterConfig {
                 name: NodeName(node.name),
                 label: node.label.clone(),
                 site: site_of(node)?,
+                addresses: node.addresses(),
             });
         }
         let all = GroupConfig {

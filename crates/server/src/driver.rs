@@ -8,12 +8,14 @@
 use crate::clock::{self, Clock};
 use crate::mailbox::{Call, Event, Mailbox};
 use crate::metrics::Metrics;
+use crate::roster::{Known, Roster};
 use crate::transport::Peers;
 use crate::worker::Worker;
 use fermata_driver::ballast::Ballast;
 use fermata_driver::{Action, Driver, Event as Happened, Shell};
 use fermata_protocol::base::{Config, Micros, NodeId, Now};
 use fermata_protocol::io::{Effects, Input, Output};
+use fermata_protocol::node::Here;
 use fermata_protocol::request::{ClockState, ClockStatus};
 use fermata_protocol::{CallId, Message, Reply, register};
 use fermata_storage::{Checkpoint, Flush, Lack, Lsn, Persisted, Store};
@@ -66,6 +68,7 @@ pub(crate) struct Parts {
     pub(crate) ballast: Ballast,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) peers: Peers,
+    pub(crate) roster: Arc<Roster>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) pulse: Arc<Pulse>,
@@ -88,6 +91,9 @@ pub(crate) struct DriverThread {
 /// Does what the driver wants done.
 struct Hands {
     peers: Peers,
+    roster: Arc<Roster>,
+    /// How often what the roster is made of had changed when it was shown last; none: never.
+    shown: Option<u64>,
     metrics: Arc<Metrics>,
     clock: Arc<Clock>,
     flusher: Worker<Flush>,
@@ -160,6 +166,17 @@ impl Hands {
         }
     }
 
+    /// Shows who is in the cluster and where its groups are, if that has changed.
+    fn show(&mut self, here: &Here) {
+        self.peers.part();
+        let changes = here.directory.changes();
+        if self.shown.replace(changes) != Some(changes) {
+            let known = Arc::new(Known::of(here));
+            self.peers.update(&known);
+            self.roster.show(known);
+        }
+    }
+
     fn takes_writes(&mut self, writable: bool) {
         (self.full, self.measure) = (!writable, true);
         self.metrics.writable.set(f64::from(u8::from(writable)));
@@ -186,6 +203,7 @@ impl DriverThread {
             ballast,
             mailbox,
             peers,
+            roster,
             metrics,
             clock,
             pulse,
@@ -218,6 +236,8 @@ impl DriverThread {
         pulse.beat(clock.now().monotonic, false);
         let hands = Hands {
             peers,
+            roster,
+            shown: None,
             metrics,
             clock,
             flusher,
@@ -244,6 +264,7 @@ impl DriverThread {
     /// One sentence: why the node cannot go on.
     pub(crate) fn run(mut self) -> Result<(), String> {
         let mut events = Vec::new();
+        self.hands.show(self.driver.node().here());
         self.driver.start(&mut self.hands)?;
         loop {
             for event in events.drain(..) {
@@ -253,6 +274,7 @@ impl DriverThread {
                 return Ok(());
             }
             while self.driver.go_on(&mut self.hands)? {}
+            self.hands.show(self.driver.node().here());
             self.driver.close_round(&mut self.hands);
             self.tell();
             let catalogue = self.driver.node().here().catalogue().version();
@@ -281,6 +303,14 @@ impl DriverThread {
                     self.input(Input::Message { from, message })?;
                 }
                 return Ok(());
+            }
+            Event::Disowned(peer) => {
+                let known = self.hands.roster.known();
+                let label = known.node(peer).map_or("a node", |node| &node.label);
+                return Err(format!(
+                    "{label} says that the cluster has taken this node out, and hears this data \
+                     directory no more; to come back the node joins with a new one"
+                ));
             }
             Event::Gone(peer) => Happened::Input(Input::Gone(peer)),
             Event::Request(call, request, asker) => {

@@ -360,6 +360,18 @@ impl Fermata for Service {
         status.map(|status| status.map(|status| *status))
     }
 
+    async fn ring(&self, r: Request<v1::RingRequest>) -> Handled<v1::RingStatus> {
+        unary!(self, Ring(r) -> Ring)
+    }
+
+    async fn change_ring(&self, r: Request<v1::ChangeRingRequest>) -> Handled<v1::Done> {
+        unary!(self, ChangeRing(r) -> Done)
+    }
+
+    async fn admit(&self, r: Request<v1::AdmitRequest>) -> Handled<v1::Admitted> {
+        unary!(self, Admit(r) -> Admitted)
+    }
+
     async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Handled<v1::ClusterInfo> {
         Ok(Response::new(self.0.about()))
     }

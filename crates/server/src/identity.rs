@@ -18,8 +18,10 @@ use crate::serve::Medium;
 use fermata_driver::ballast::Ballast;
 use fermata_driver::{Recall, batch};
 use fermata_protocol::base::{ClusterId, Config, Incarnation, NodeId, NodeName};
+use fermata_protocol::registry::Registry;
 use fermata_protocol::{convert, wire};
 use fermata_storage::{Batch, FileDisk, Options, Persisted, Store};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::path::Path;
@@ -31,11 +33,26 @@ const FILE: &str = "identity.toml";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Identity {
+pub(crate) struct Identity {
     version: u16,
     cluster: String,
     node: u32,
     incarnation: String,
+}
+
+impl Identity {
+    pub(crate) fn new(cluster: ClusterId, name: NodeName, incarnation: Incarnation) -> Identity {
+        Identity {
+            version: wire::VERSION,
+            cluster: format!("{:032x}", cluster.0),
+            node: name.0,
+            incarnation: format!("{:032x}", incarnation.0),
+        }
+    }
+
+    pub(crate) fn node(&self) -> NodeName {
+        NodeName(self.node)
+    }
 }
 
 /// The disk of a data directory's store, under the lock that keeps other processes away. Blocks.
@@ -113,11 +130,9 @@ pub(crate) fn open(dir: &Path, config: &Config, given: Option<Medium>) -> Result
         }
         (None, None) => create(dir, &mut store, cluster, name)?,
     };
-    let incarnation = u128::from_str_radix(&identity.incarnation, 16)
-        .map_err(|_| format!("the incarnation in {} is no number", dir.display()))?;
     let id = NodeId {
         name,
-        incarnation: Incarnation(incarnation),
+        incarnation: incarnation_of(dir, &identity.incarnation)?,
     };
     Ok(Opened {
         store,
@@ -187,12 +202,7 @@ fn create(
         ));
     }
     let incarnation = clock::random().map_err(|e| format!("cannot draw an incarnation: {e}"))?;
-    let identity = Identity {
-        version: wire::VERSION,
-        cluster: format!("{:032x}", cluster.0),
-        node: name.0,
-        incarnation: format!("{incarnation:032x}"),
-    };
+    let identity = Identity::new(cluster, name, Incarnation(incarnation));
     append(
         dir,
         store,
@@ -202,8 +212,46 @@ fn create(
     Ok(identity)
 }
 
-fn read(dir: &Path) -> Result<Option<Identity>, String> {
-    let path = dir.join(FILE);
+/// The store of a directory that is to be a node's which the cluster has admitted: it has the
+/// node's identity and the registry, so that the node knows whom to ask, whoever of the cluster
+/// file is still there. Then the file of the identity. Blocks.
+pub(crate) fn found(dir: &Path, identity: &Identity, registry: &Registry) -> Result<(), String> {
+    let medium = medium(dir)?;
+    let opened = Store::open(medium.disk.clone(), medium.options);
+    let (mut store, _) = opened.map_err(|e| format!("cannot open {}: {e}", dir.display()))?;
+    let kept = store.get(RECORD);
+    let kept = kept.map_err(|_| format!("the identity in {} is corrupt", dir.display()))?;
+    match kept {
+        Some(kept) if wire::decode(&kept).as_ref() == Ok(identity) => {}
+        None if store.is_new() => {
+            let batch = Batch::new()
+                .put(RECORD, wire::encode(identity))
+                .put(wire::record::node("registry"), wire::encode(registry));
+            append(dir, &mut store, batch)?;
+        }
+        _ => {
+            return Err(format!(
+                "the store in {} is another node's: choose an empty directory",
+                dir.display()
+            ));
+        }
+    }
+    write(dir, identity)
+}
+
+pub(crate) fn incarnation_of(dir: &Path, text: &str) -> Result<Incarnation, String> {
+    let incarnation = u128::from_str_radix(text, 16);
+    let wrong = |_| format!("the incarnation in {} is no number", dir.display());
+    incarnation.map(Incarnation).map_err(wrong)
+}
+
+pub(crate) fn read(dir: &Path) -> Result<Option<Identity>, String> {
+    read_file(dir, FILE)
+}
+
+/// What a file of a data directory says; none without the file.
+pub(crate) fn read_file<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Option<T>, String> {
+    let path = dir.join(name);
     match std::fs::read_to_string(&path) {
         Ok(text) => toml::from_str(&text)
             .map(Some)
@@ -214,10 +262,23 @@ fn read(dir: &Path) -> Result<Option<Identity>, String> {
 }
 
 fn write(dir: &Path, identity: &Identity) -> Result<(), String> {
-    let path = dir.join(FILE);
+    write_file(dir, FILE, identity)
+}
+
+/// Writes a file of a data directory that is not there.
+pub(crate) fn keep_file(dir: &Path, name: &str, what: &impl Serialize) -> Result<(), String> {
+    match dir.join(name).exists() {
+        true => Ok(()),
+        false => write_file(dir, name, what),
+    }
+}
+
+/// Writes a file of a data directory, whole or not at all, and durably.
+pub(crate) fn write_file(dir: &Path, name: &str, what: &impl Serialize) -> Result<(), String> {
+    let path = dir.join(name);
     let failed = |e: std::io::Error| format!("cannot write {}: {e}", path.display());
-    let text = toml::to_string(identity).expect("an identity is a table of plain values");
-    let new = dir.join("identity.new");
+    let text = toml::to_string(what).expect("a table of plain values");
+    let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     file.sync_all().map_err(failed)?;
@@ -251,7 +312,7 @@ fn check(dir: &Path, found: &Identity, cluster: ClusterId, name: NodeName) -> Re
 }
 
 /// A directory without identity may hold nothing but what an interrupted first start left.
-fn refuse_foreign(dir: &Path) -> Result<(), String> {
+pub(crate) fn refuse_foreign(dir: &Path) -> Result<(), String> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -259,7 +320,10 @@ fn refuse_foreign(dir: &Path) -> Result<(), String> {
     };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if name != "store" && name != "identity.new" {
+        let begun = ["joining.toml", "cluster.toml", "node.toml"];
+        let of_ours = name == "store" || begun.iter().any(|file| name == *file);
+        let of_ours = of_ours || Path::new(&name).extension().is_some_and(|end| end == "new");
+        if !of_ours {
             return Err(format!(
                 "{} holds {} but no {FILE}: it is no data directory; choose an empty one",
                 dir.display(),

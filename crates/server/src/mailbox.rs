@@ -73,6 +73,8 @@ pub(crate) enum Event {
     },
     /// A peer's machine answers that nobody listens on the peer's port.
     Gone(NodeName),
+    /// A peer says that the cluster has taken this node out.
+    Disowned(NodeName),
     /// A client's request.
     Request(CallId, Box<Request>, Call),
     /// Nobody waits for this call any more.

@@ -11,11 +11,12 @@ use crate::driver::Pulse;
 use crate::engine::Engine;
 use crate::mailbox::{Call, Event, Mailbox, Sink};
 use crate::metrics::{Metrics, operation_name};
+use crate::roster::Roster;
 use bytes::Bytes;
 use fermata_api::convert::{KEYS_MAX, names_unknown_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Names, Secret, v1};
-use fermata_protocol::base::{Cluster, Keyspace, SiteId};
+use fermata_protocol::base::{ClusterId, Keyspace, NodeInfo, NodeName, SiteId};
 use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,8 +45,15 @@ pub(crate) enum Backend {
 /// What is the same for all requests of one node.
 pub(crate) struct Porter {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) info: v1::ClusterInfo,
-    pub(crate) cluster: Cluster,
+    /// Who is in the cluster, and where its groups are.
+    pub(crate) roster: Arc<Roster>,
+    /// The cluster's.
+    pub(crate) cluster: ClusterId,
+    pub(crate) segment_bits: u8,
+    /// This node.
+    pub(crate) node: NodeName,
+    /// The engine in one line for people; empty: the native one.
+    pub(crate) engine: String,
     /// This node's site.
     pub(crate) home: SiteId,
     /// Bytes of the largest value.
@@ -151,26 +159,14 @@ impl Porter {
     ) -> Porter {
         let config = &resolved.config;
         let catalogue = fermata_protocol::base::Keyspace::built_in();
-        let nodes = resolved.nodes.iter().map(|n| v1::NodeAddress {
-            node: n.name,
-            label: n.label.clone(),
-            site: n.site.clone(),
-            grpc: n.grpc.clone(),
-            rest: n.rest.clone(),
-        });
         Porter {
-            info: v1::ClusterInfo {
-                cluster: Bytes::copy_from_slice(&config.cluster.id.0.to_be_bytes()),
-                node: config.name.0,
-                nodes: nodes.collect(),
-                sites: config.cluster.sites.clone(),
-                segment_bits: config.cluster.segment_bits.into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                engine: match &backend {
-                    Backend::Engine(engine) => engine.describe(),
-                    Backend::Driver(_) => String::new(),
-                },
-                ailment: String::new(),
+            roster: Arc::new(Roster::new(&config.cluster)),
+            cluster: config.cluster.id,
+            segment_bits: config.cluster.segment_bits,
+            node: config.name,
+            engine: match &backend {
+                Backend::Engine(engine) => engine.describe(),
+                Backend::Driver(_) => String::new(),
             },
             home: resolved.site,
             value_max: config.limits.value,
@@ -185,7 +181,6 @@ impl Porter {
                 &catalogue,
                 config.cluster.sites.clone(),
             ))),
-            cluster: config.cluster.clone(),
             requests: Arc::new(Semaphore::new(config.limits.requests)),
             kib: Arc::new(Semaphore::new(
                 resolved.clients.request_bytes.div_ceil(1 << 10),
@@ -395,7 +390,7 @@ impl Porter {
     }
 
     fn learn_names(&self, all: &[Keyspace]) {
-        let names = Names::new(all, self.cluster.sites.clone());
+        let names = Names::new(all, self.roster.known().sites.clone());
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
     }
 
@@ -474,7 +469,29 @@ impl Porter {
 
     /// The cluster as this node was told of it, with what it has to say of itself now.
     pub(crate) fn about(&self) -> v1::ClusterInfo {
-        let mut about = self.info.clone();
+        let known = self.roster.known();
+        let node = |node: &NodeInfo| v1::NodeAddress {
+            node: node.name.0,
+            label: node.label.clone(),
+            site: known.site(node.site).to_owned(),
+            grpc: node.addresses.grpc.clone(),
+            rest: node.addresses.rest.clone(),
+        };
+        // Who drains is asked last.
+        let (drain, serve) = known
+            .nodes
+            .iter()
+            .partition::<Vec<_>, _>(|n| known.drains(n.name));
+        let mut about = v1::ClusterInfo {
+            cluster: Bytes::copy_from_slice(&self.cluster.0.to_be_bytes()),
+            node: self.node.0,
+            nodes: serve.into_iter().chain(drain).map(node).collect(),
+            sites: known.sites.clone(),
+            segment_bits: self.segment_bits.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            engine: self.engine.clone(),
+            ailment: String::new(),
+        };
         if !about.engine.is_empty() && !self.healthy.load(Ordering::Relaxed) {
             about.ailment = self.ailment();
         }
@@ -489,7 +506,7 @@ impl Porter {
 
     /// Whether a majority of every group is alive, as far as this node knows.
     fn has_quorums(&self, status: &NodeStatus) -> bool {
-        self.cluster.groups.iter().all(|group| {
+        self.roster.known().groups.iter().all(|group| {
             let alive = |n| n == status.node || status.alive.contains(&n);
             group.view.nodes().filter(|n| alive(*n)).count() >= group.view.majority()
         })

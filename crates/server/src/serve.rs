@@ -11,10 +11,11 @@ use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::porter::{Backend, Porter};
 use crate::transport::{self, Incoming, Peers};
-use crate::{clock, identity};
+use crate::{clock, identity, join};
 use fermata_api::Secret;
 use fermata_engine::Service;
-use fermata_protocol::base::NodeName;
+use fermata_protocol::base::Addresses;
+use fermata_protocol::request::{Operation, Reply, RingChange};
 use fermata_storage::{Disk, Options};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -26,6 +27,9 @@ use tokio::task::JoinSet;
 
 /// How long the last answers may take to leave once the node has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How often a node looks whether the cluster knows where it is reached.
+const ADDRESS_LOOK: Duration = Duration::from_secs(2);
 
 /// Why a node did not start, or could not go on: one sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,7 +259,7 @@ pub async fn run_on(
     // Dropped before the tasks are, whose end cancels requests: a process that dies cancels none.
     let _abandon = Abandon(mailbox.clone());
     let clock = Arc::new(Clock::new(&resolved.clock));
-    let peers = Peers::start(&resolved, id, &clock, &mailbox, &metrics, &mut tasks);
+    let peers = Peers::new(&resolved, id, &clock, &mailbox, &metrics);
     let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
     let porter = Arc::new(Porter::new(backend, metrics.clone(), &resolved, own));
@@ -267,6 +271,7 @@ pub async fn run_on(
         ballast: opened.ballast,
         mailbox: mailbox.clone(),
         peers,
+        roster: porter.roster.clone(),
         metrics: metrics.clone(),
         clock,
         pulse: porter.pulse.clone(),
@@ -275,12 +280,13 @@ pub async fn run_on(
     let incoming = Incoming {
         cluster: resolved.config.cluster.id,
         id,
-        known: resolved.nodes.iter().map(|n| NodeName(n.name)).collect(),
+        roster: porter.roster.clone(),
         timing: resolved.config.timing.clone(),
         mailbox: mailbox.clone(),
         metrics,
     };
     tasks.spawn(transport::listen(listeners.peer, incoming));
+    tasks.spawn(keep_address(porter.clone(), resolved.own.addresses()));
     let Listeners { grpc, rest, .. } = listeners;
     let faces = Faces { grpc, rest };
     let faces = serve_faces(faces, porter.clone(), resolved.clients, kept, &mut tasks).await;
@@ -292,14 +298,40 @@ pub async fn run_on(
     ended
 }
 
+/// Tells the cluster where this node is reached, where it knows otherwise.
+async fn keep_address(porter: Arc<Porter>, own: Addresses) {
+    loop {
+        tokio::time::sleep(ADDRESS_LOOK).await;
+        let known = porter.roster.known();
+        let told = known
+            .node(porter.node)
+            .is_some_and(|node| node.addresses == own);
+        if told || !porter.pulse.is_started() {
+            continue;
+        }
+        let (name, addresses) = (porter.node, own.clone());
+        let change = RingChange::Readdress { name, addresses };
+        match porter.ask_self(Operation::ChangeRing(change)).await {
+            Ok(Reply::Refused(why)) | Err(why) => {
+                tracing::warn!("the cluster reaches this node elsewhere: {}", why.detail);
+            }
+            Ok(_) => tracing::info!(peer = %own.peer, "the cluster reaches this node here now"),
+        }
+    }
+}
+
 /// Opens the data directory, on a thread that may block.
 async fn open_store(
     resolved: &Resolved,
     medium: Option<Medium>,
 ) -> Result<identity::Opened, StartError> {
     let dir = resolved.data_dir.clone();
-    let config = resolved.config.clone();
-    let open = move || identity::open(&dir, &config, medium);
+    let (config, file) = (resolved.config.clone(), resolved.file.clone());
+    let open = move || {
+        let opened = identity::open(&dir, &config, medium)?;
+        identity::keep_file(&dir, join::CLUSTER, &file)?;
+        Ok(opened)
+    };
     let opened = tokio::task::spawn_blocking(open).await;
     let opened = opened.map_err(|e| StartError::Data(e.to_string()))?;
     opened.map_err(StartError::Data)

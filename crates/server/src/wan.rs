@@ -114,6 +114,11 @@ impl Profile {
         self.sites
     }
 
+    /// Whether it delays nothing at all.
+    pub fn is_none(&self) -> bool {
+        self.default == 0.0 && self.links.values().all(|ms| *ms == 0.0)
+    }
+
     /// How long a message from `a` to `b` is held: half of the round trip.
     pub fn one_way(&self, a: SiteId, b: SiteId) -> Duration {
         if a == b {

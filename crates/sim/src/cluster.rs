@@ -1,8 +1,8 @@
 //! The clusters that worlds are made of.
 
 use fermata_protocol::base::{
-    Cluster, ClusterId, Epoch, Group, GroupId, LockRef, Member, NodeInfo, NodeName, SegmentId,
-    SiteId, View,
+    Addresses, Cluster, ClusterId, Epoch, Group, GroupId, LockRef, Member, NodeInfo, NodeName,
+    SegmentId, SiteId, View,
 };
 
 /// The smallest cluster of the simulator: seven nodes on three sites, two groups of three and of
@@ -73,6 +73,7 @@ fn build(bits: u8, sites: &[u16], groups: &[(u128, (u32, u32), &[u32])]) -> Clus
         name: NodeName(name),
         label: format!("n{name}"),
         site: site_of(name),
+        addresses: Addresses::default(),
     });
     let group = |(id, (from, to), members): &(u128, (u32, u32), &[u32])| {
         let seat = |name: &u32| Member {

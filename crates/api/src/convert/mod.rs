@@ -11,6 +11,7 @@
 
 mod reply;
 mod request;
+mod ring;
 #[cfg(test)]
 mod tests;
 

@@ -65,6 +65,8 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             Wire::Keyspaces(v1::KeyspaceList { keyspaces })
         }
         Reply::Status(status) => Wire::Status(Box::new(status_to(*status, names))),
+        Reply::Admitted(admitted) => Wire::Admitted(ring::admitted_to(&admitted)),
+        Reply::Ring(status) => Wire::Ring(ring::ring_to(*status)),
         Reply::Refused(refusal) => Wire::Refusal(refusal_to_proto(&refusal)),
     }
 }
@@ -151,6 +153,7 @@ fn settings_to(s: Settings) -> v1::Settings {
         request_us: s.request,
         format: s.format.into(),
         raising: s.raising.map(u32::from),
+        dead_after_us: s.dead_after,
     }
 }
 
@@ -162,6 +165,7 @@ fn settings_from(s: v1::Settings) -> Result<Settings, Refusal> {
         request: s.request_us,
         format: format(s.format)?,
         raising: s.raising.map(format).transpose()?,
+        dead_after: s.dead_after_us,
     })
 }
 
@@ -340,6 +344,8 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
             Reply::Keyspaces(all.collect::<Result<_, _>>()?)
         }
         Wire::Status(s) => Reply::Status(Box::new(status_from(*s, names)?)),
+        Wire::Admitted(admitted) => Reply::Admitted(Box::new(ring::admitted_from(&admitted)?)),
+        Wire::Ring(status) => Reply::Ring(Box::new(ring::ring_from(status)?)),
         Wire::Refusal(r) => Reply::Refused(refusal_from_proto(r)),
     })
 }

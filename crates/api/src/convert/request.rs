@@ -43,7 +43,18 @@ fn setting(wire: Option<WireSetting>) -> Result<Setting, Refusal> {
     match wire {
         Some(WireSetting::LeaseUs(lease)) => Ok(Setting::Lease(lease)),
         Some(WireSetting::Format(number)) => format(number).map(Setting::Format),
-        None => Err(bad("no setting is named: give lease_us or format")),
+        Some(WireSetting::DeadAfterUs(after)) => Ok(Setting::DeadAfter(after)),
+        None => Err(bad(
+            "no setting is named: give lease_us, format or dead_after_us",
+        )),
+    }
+}
+
+fn setting_to(setting: Setting) -> WireSetting {
+    match setting {
+        Setting::Lease(lease) => WireSetting::LeaseUs(lease),
+        Setting::Format(format) => WireSetting::Format(format.into()),
+        Setting::DeadAfter(after) => WireSetting::DeadAfterUs(after),
     }
 }
 
@@ -114,6 +125,12 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
         Wire::ChangeSettings(m) => {
             let setting = setting(m.setting)?;
             (m.header, Operation::ChangeSettings(setting))
+        }
+        Wire::Ring(m) => (m.header, Operation::Ring),
+        Wire::ChangeRing(m) => (m.header, ring::change_from(m.change)?),
+        Wire::Admit(m) => {
+            let operation = ring::admit_from(&m)?;
+            (m.header, operation)
         }
         Wire::ListKeyspaces(m) => (m.header, Operation::Keyspaces),
         Wire::Status(m) => (m.header, Operation::Status),
@@ -406,11 +423,11 @@ pub fn operation_to_proto(
         Operation::Status => Wire::Status(v1::StatusRequest { header }),
         Operation::ChangeSettings(to) => Wire::ChangeSettings(v1::ChangeSettingsRequest {
             header,
-            setting: Some(match to {
-                Setting::Lease(lease) => WireSetting::LeaseUs(*lease),
-                Setting::Format(format) => WireSetting::Format((*format).into()),
-            }),
+            setting: Some(setting_to(*to)),
         }),
+        Operation::Ring | Operation::ChangeRing(_) | Operation::Admit { .. } => {
+            ring::operation_to(&request.operation, header)
+        }
         Operation::CreateKeyspace(_)
         | Operation::ChangeKeyspace { .. }
         | Operation::DeleteKeyspace { .. }
@@ -542,6 +559,9 @@ pub fn names_unknown_keyspace(wire: &Wire, names: &Names) -> bool {
         Wire::DeleteKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
         Wire::CreateKeyspace(_)
         | Wire::ChangeSettings(_)
+        | Wire::Ring(_)
+        | Wire::ChangeRing(_)
+        | Wire::Admit(_)
         | Wire::ListKeyspaces(_)
         | Wire::Status(_)
         | Wire::Cancel(_) => false,

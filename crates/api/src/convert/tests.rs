@@ -2,9 +2,13 @@
 
 use super::*;
 use crate::v1::session_request::Operation as Wire;
-use fermata_protocol::base::{Keyspace, Label, SiteId};
+use fermata_protocol::base::{
+    Addresses, Epoch, GroupId, Incarnation, Keyspace, Label, NodeName, SegmentId, SiteId,
+};
+use fermata_protocol::registry::{Newcomer, Standing};
 use fermata_protocol::request::{
-    Critical, Entered, EntryValue, Operation, RefState, Reply, Request,
+    Critical, Entered, EntryValue, Operation, RefState, Reply, Request, RingChange, RingGroup,
+    RingNode, RingSource, RingStatus,
 };
 use fermata_protocol::settings::Setting;
 use proptest::prelude::*;
@@ -56,7 +60,78 @@ fn setting() -> impl Strategy<Value = Setting> {
     prop_oneof![
         any::<u64>().prop_map(Setting::Lease),
         any::<u16>().prop_map(Setting::Format),
+        any::<u64>().prop_map(Setting::DeadAfter),
     ]
+}
+
+fn addresses() -> impl Strategy<Value = Addresses> {
+    ["[a-z:0-9]{0,20}", "[a-z:0-9]{0,20}", "[a-z:0-9]{0,20}"]
+        .prop_map(|[peer, grpc, rest]| Addresses { peer, grpc, rest })
+}
+
+fn newcomer() -> impl Strategy<Value = Newcomer> {
+    (any::<u128>(), "[a-z]{0,9}", "[a-z]{0,9}", addresses()).prop_map(
+        |(incarnation, label, site, addresses)| Newcomer {
+            incarnation: Incarnation(incarnation),
+            label,
+            site,
+            addresses,
+        },
+    )
+}
+
+fn ring_change() -> impl Strategy<Value = RingChange> {
+    let name = || any::<u32>().prop_map(NodeName);
+    prop_oneof![
+        (
+            any::<u128>(),
+            any::<u64>(),
+            prop::collection::vec(name(), 1..13),
+            any::<bool>()
+        )
+            .prop_map(|(group, after, members, pressing)| RingChange::Members {
+                group: GroupId(group),
+                after: Epoch(after),
+                members,
+                pressing,
+            }),
+        (name(), any::<bool>()).prop_map(|(name, drains)| RingChange::Drain { name, drains }),
+        (name(), addresses())
+            .prop_map(|(name, addresses)| RingChange::Readdress { name, addresses }),
+        (name(), any::<bool>()).prop_map(|(name, lost)| RingChange::Dismiss { name, lost }),
+    ]
+}
+
+fn ring(name: NodeName, standing: Standing, number: u32) -> RingStatus {
+    RingStatus {
+        node: name,
+        version: 7,
+        least: 3,
+        nodes: vec![RingNode {
+            name,
+            label: "ohio-1".into(),
+            site: "ohio".into(),
+            standing,
+            drains: number.is_multiple_of(2),
+            addresses: Addresses::default(),
+            heard: number.is_multiple_of(3),
+        }],
+        groups: vec![RingGroup {
+            id: GroupId(number.into()),
+            from: SegmentId(1),
+            to: SegmentId(0),
+            epoch: Epoch(4),
+            members: vec![name],
+            leader: number.is_multiple_of(5).then_some(name),
+            unstarted: number,
+            sources: vec![RingSource {
+                epoch: Epoch(3),
+                members: vec![name, NodeName(1)],
+                open: number,
+                owed: vec![(name, 2)],
+            }],
+        }],
+    }
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -128,7 +203,19 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Operation::DeleteKeyspace {
             keyspace: Keyspace::REGISTERS
         }),
+        ring_operation(),
+    ]
+}
+
+fn ring_operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
         setting().prop_map(Operation::ChangeSettings),
+        Just(Operation::Ring),
+        ring_change().prop_map(Operation::ChangeRing),
+        (newcomer(), any::<[u16; 2]>()).prop_map(|(newcomer, [first, last])| Operation::Admit {
+            newcomer,
+            formats: first..=last,
+        }),
     ]
 }
 
@@ -211,7 +298,13 @@ proptest! {
     }
 
     #[test]
-    fn a_section_reply_survives_the_wire(held in held(), value in value(), lease: u64) {
+    fn a_section_reply_survives_the_wire(
+        held in held(),
+        value in value(),
+        lease: u64,
+        number: u32,
+        standing in prop::sample::select(vec![Standing::Present, Standing::Gone, Standing::Lost]),
+    ) {
         let replies = [
             Reply::Queued { held: vec![held.clone()], ahead: 3 },
             Reply::Stalled { why: "too few".into() },
@@ -222,6 +315,7 @@ proptest! {
                 ],
                 lease,
             },
+            Reply::Ring(Box::new(ring(NodeName(number), standing, number))),
             Reply::Lost { held },
             Reply::Left,
             Reply::Done { tag: None },

@@ -113,16 +113,14 @@ fn mode(mode: Mode) -> &'static str {
 type Told = Vec<(String, Result<Inspection, fermata_client::Error>)>;
 
 async fn inspect(client: &Client, keyspace: &str, key: &[u8]) -> Told {
-    let asked = client
-        .nodes()
-        .iter()
-        .enumerate()
-        .map(|(index, node)| async move {
-            (
-                node.label.clone(),
-                client.inspect(keyspace, key, Some(index)).await,
-            )
-        });
+    let nodes = client.nodes();
+    let there = nodes.iter().enumerate().filter(|(_, node)| !node.left);
+    let asked = there.map(|(index, node)| async move {
+        (
+            node.label.clone(),
+            client.inspect(keyspace, key, Some(index)).await,
+        )
+    });
     futures_util::future::join_all(asked).await
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod keyspace;
 pub(crate) mod lock;
 pub(crate) mod locks;
 pub(crate) mod release;
+mod ring;
 pub(crate) mod server;
 mod settings;
 mod shell;
@@ -40,6 +41,8 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Status(args) => on_this_thread(status::run(global, args.watch)),
         Command::Settings(args) => on_this_thread(settings::run(global, args.change())),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
+        Command::Ring(args) => on_this_thread(ring::run(global, args)),
+        Command::Node { action, .. } => on_this_thread(ring::nodes(global, action)),
         Command::Check(args) => check::run(global, args),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { folder } => shell::man(&folder),

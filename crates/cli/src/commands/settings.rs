@@ -44,6 +44,7 @@ pub(crate) async fn run(global: &Global, change: Option<Setting>) -> Result<u8, 
     let so = match change {
         Setting::Lease(lease) => settings.lease == lease,
         Setting::Format(format) => settings.format == format,
+        Setting::DeadAfter(after) => settings.dead_after == after,
     };
     Ok(if over && so {
         0
@@ -81,6 +82,7 @@ pub(super) fn as_json(settings: &Settings) -> Value {
         "request_ms": settings.request / 1_000,
         "format": settings.format,
         "raising": settings.raising,
+        "dead_after_ms": settings.dead_after / 1_000,
     })
 }
 
@@ -104,5 +106,10 @@ fn show(global: &Global, settings: &Settings) -> Result<(), Failure> {
     });
     let format = settings.format.to_string() + &raising.unwrap_or_default();
     table.row(vec!["format".to_owned(), format]);
+    let dead_after = match settings.dead_after {
+        0 => "never: `fermata node replace` is asked for".to_owned(),
+        after => time(after),
+    };
+    table.row(vec!["replace dead after".to_owned(), dead_after]);
     output::text(table)
 }

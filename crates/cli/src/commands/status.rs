@@ -71,7 +71,8 @@ async fn look(global: &Global, client: &Client, one_line: bool) -> Result<(Strin
         }
     };
     let answers = futures_util::future::join_all((0..client.nodes().len()).map(ask)).await;
-    let mut asked: Vec<Asked> = client.nodes().iter().cloned().zip(answers).collect();
+    let mut asked: Vec<Asked> = client.nodes().into_iter().zip(answers).collect();
+    asked.retain(|(node, _)| !node.left);
     asked.sort_by_key(|(node, _)| node.name);
     let engines = engine::ask(client, &asked, patience).await;
     let text = match (global.json, engines.is_empty()) {

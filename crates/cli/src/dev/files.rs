@@ -102,6 +102,8 @@ pub(super) fn write(
                 // What it keeps is in the engine's stores.
                 false => Default::default(),
             },
+            address: None,
+            join: Default::default(),
             listen_peer: None,
             listen_grpc: None,
             listen_rest: None,

@@ -16,6 +16,7 @@ mod ports;
 #[cfg(feature = "python")]
 mod python;
 mod quorum;
+mod ring;
 mod settings;
 mod status;
 mod support;

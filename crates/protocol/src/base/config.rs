@@ -23,6 +23,37 @@ pub struct NodeInfo {
     pub label: String,
     /// Where it is.
     pub site: SiteId,
+    /// Where it is reached.
+    pub addresses: Addresses,
+}
+
+/// Where a node is reached, each `host:port`. The protocol itself reaches nodes by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// By its peers.
+    pub peer: String,
+    /// By clients, for gRPC.
+    pub grpc: String,
+    /// By clients, for REST.
+    pub rest: String,
+}
+
+impl Addresses {
+    /// Bytes of one of them at most.
+    pub const MAX: usize = 256;
+
+    /// Bytes of all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.peer.len() + self.grpc.len() + self.rest.len()
+    }
+
+    /// Whether each is short enough, and text of one line.
+    pub(crate) fn is_plain(&self) -> bool {
+        let plain = |text: &String| {
+            text.len() <= Addresses::MAX && !text.chars().any(|c| c.is_control() || c == ' ')
+        };
+        [&self.peer, &self.grpc, &self.rest].into_iter().all(plain)
+    }
 }
 
 /// One group of the location table: an arc of segments and the view that owns it. The arc of the

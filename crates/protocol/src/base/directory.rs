@@ -32,6 +32,8 @@ pub struct Directory {
     /// By the last segment of each run of segments. The runs are disjoint, and leave none out.
     runs: BTreeMap<SegmentId, Run>,
     least: u8,
+    /// How often it has learnt anything.
+    changes: u64,
 }
 
 /// Segments that lie side by side, and where they are.
@@ -69,6 +71,16 @@ impl Directory {
     /// All nodes, by name.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeName> + '_ {
         self.nodes.keys().copied()
+    }
+
+    /// The same with all that is known of each.
+    pub fn infos(&self) -> impl ExactSizeIterator<Item = &NodeInfo> {
+        self.nodes.values()
+    }
+
+    /// How often it has learnt anything since it was made: for whoever keeps a copy.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether the cluster has a node of that name.
@@ -156,6 +168,7 @@ impl Directory {
     /// From now on these are the nodes.
     pub fn name_nodes(&mut self, nodes: impl Iterator<Item = NodeInfo>) {
         self.nodes = nodes.map(|node| (node.name, node)).collect();
+        self.changes += 1;
     }
 
     /// Takes a later location of a group over, or one of a group that is new here; whether it is
@@ -169,6 +182,7 @@ impl Directory {
         let same_arc = former.is_some_and(|known| {
             (known.group.from, known.group.to) == (location.group.from, location.group.to)
         });
+        self.changes += 1;
         let former = self.locations.insert(group, location.clone());
         if !same_arc {
             let runs = core::mem::take(&mut self.runs);
@@ -262,6 +276,7 @@ impl From<&Cluster> for Directory {
             runs: file.groups.iter().map(run).collect(),
             // A view has at most 13 members.
             least: sizes.min().unwrap_or(1) as u8,
+            changes: 0,
         }
     }
 }

@@ -16,7 +16,7 @@ pub mod time;
 pub mod view;
 
 pub use ballot::{Ballot, Slot};
-pub use config::{Cluster, Config, Group, Keyspace, NodeInfo, Purpose, Timing};
+pub use config::{Addresses, Cluster, Config, Group, Keyspace, NodeInfo, Purpose, Timing};
 pub use directory::Directory;
 pub use ids::*;
 pub use key::{Address, KeyId, TagRule};

@@ -501,6 +501,12 @@ planted_bugs! {
     LeaseOfTheFile,
     /// R9: a change of the lease is over although a node that was given up may rely on the former.
     GivenUpForgotten,
+    /// R12: a node that drains keeps what it leads, and is given what it should lead.
+    DrainIgnored,
+    /// R13: a node that is silent for a moment is replaced.
+    DeadAtOnce,
+    /// R12: of two nodes that drain each gives the other what it leads.
+    DrainedInTurns,
     /// R9: an acceptor is bound by the shorter lease while it changes.
     BoundByTheShorter,
     /// R9: who is told by a node that knows former members of the meta-group does not say who is.

@@ -1,11 +1,16 @@
 //! What a driver says to a session and what it is told.
 
 use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag};
-use crate::request::{Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request};
+use crate::registry::Newcomer;
+use crate::request::{
+    Admitted, Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request,
+    RingChange, RingStatus,
+};
 use crate::settings::Setting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::RangeInclusive;
 
 /// The driver's name for one user operation; never reused while that operation is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -235,6 +240,17 @@ pub enum Call {
     },
     /// See [`Operation::ChangeSettings`](crate::Operation::ChangeSettings).
     ChangeSettings(Setting),
+    /// See [`Operation::Admit`](crate::Operation::Admit). Answers [`Success::Admitted`].
+    Admit {
+        /// Who asks.
+        newcomer: Newcomer,
+        /// The formats that its program reads.
+        formats: RangeInclusive<u16>,
+    },
+    /// See [`Operation::ChangeRing`](crate::Operation::ChangeRing).
+    ChangeRing(RingChange),
+    /// Who is in the cluster, and where its groups are, as a node knows it.
+    Ring,
     /// The catalogue.
     Keyspaces,
     /// The state of one node.
@@ -292,6 +308,10 @@ pub enum Success {
     Keyspaces(Vec<Keyspace>),
     /// A node's state.
     Status(Box<NodeStatus>),
+    /// A data directory has its name.
+    Admitted(Box<Admitted>),
+    /// The ring.
+    Ring(Box<RingStatus>),
 }
 
 /// Why a section is over although its holder did not leave.

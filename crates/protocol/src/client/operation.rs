@@ -232,7 +232,9 @@ impl Open {
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
-            | Operation::ChangeSettings(_) => true,
+            | Operation::ChangeSettings(_)
+            | Operation::Admit { .. }
+            | Operation::ChangeRing(_) => true,
             Operation::Renew { .. }
             | Operation::Get { .. }
             | Operation::Read { .. }
@@ -241,6 +243,7 @@ impl Open {
             | Operation::Inspect { .. }
             | Operation::Keyspaces
             | Operation::Catalogue
+            | Operation::Ring
             | Operation::Status => false,
         }
     }
@@ -341,7 +344,10 @@ fn longest_key(call: &Call) -> usize {
         | Call::ChangeKeyspace { .. }
         | Call::DeleteKeyspace { .. }
         | Call::ChangeSettings(_)
+        | Call::Admit { .. }
+        | Call::ChangeRing(_)
         | Call::Keyspaces
+        | Call::Ring
         | Call::Status { .. } => 0,
     }
 }

@@ -372,6 +372,8 @@ impl Session {
             (_, Reply::Inspect(inspection)) => Success::Inspect(inspection),
             (_, Reply::Keyspaces(keyspaces)) => Success::Keyspaces(keyspaces),
             (_, Reply::Status(status)) => Success::Status(status),
+            (_, Reply::Admitted(admitted)) => Success::Admitted(admitted),
+            (_, Reply::Ring(ring)) => Success::Ring(ring),
             _ => return self.on_failure_at(now, endpoint, number, Failure::Broken, out),
         };
         open.deafen(endpoint);

@@ -46,6 +46,7 @@ mod listing;
 pub mod message;
 mod refuse;
 mod release;
+mod ring;
 mod simple;
 mod single;
 mod submit;
@@ -56,7 +57,7 @@ mod topology;
 
 pub(crate) use listing::bounded;
 pub use message::Message;
-pub use topology::{AppliedRef, KeyStore, Target, Topology};
+pub use topology::{AppliedRef, KeyStore, Ring, Target, Topology};
 
 use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, SiteId};
 use crate::io::{CallId, Env};
@@ -553,6 +554,9 @@ fn job_for(
         } => Ok(simple::change(keyspace, (lease, section_max), client, cx)),
         Operation::DeleteKeyspace { keyspace } => Ok(simple::delete(keyspace, client, cx)),
         Operation::ChangeSettings(change) => simple::settle(change, client, cx),
+        Operation::Admit { newcomer, formats } => ring::admit(newcomer, &formats, client, cx),
+        Operation::ChangeRing(change) => ring::change(change, client, cx),
+        Operation::Ring => Ok(ring::ring()),
         Operation::Keyspaces => {
             let all = cx.topology.catalogue().all().to_vec();
             Ok(simple::known(Reply::Keyspaces(all)))

@@ -6,7 +6,7 @@ use super::submit::{PrimaryAnswer, Question};
 use super::{
     Client, Cx, Event, Job, Lost, Message, STEP_FIRST, STEPS, Step, Target, command_number,
 };
-use crate::base::{Bug, KeyId, Keyspace, KeyspaceId, LockRef, Micros, SegmentId};
+use crate::base::{Bug, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Micros, SegmentId};
 use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::request::{Held, RefState, Refusal, Reply};
@@ -302,7 +302,7 @@ pub(super) fn settle(
                  every node with a version of it that does"
             )));
         }
-        Setting::Lease(_) | Setting::Format(_) => {}
+        Setting::Lease(_) | Setting::Format(_) | Setting::DeadAfter(_) => {}
     }
     let command = GroupCommand::Settle(change);
     Ok(catalogued("changing the settings", command, client, cx))
@@ -315,19 +315,40 @@ fn catalogued(
     client: &Client,
     cx: &Cx<'_>,
 ) -> Box<dyn Job> {
+    grouped(what, GroupId::META, command, client, cx)
+}
+
+/// The job of a command for a group, which decides.
+pub(super) fn grouped(
+    what: &'static str,
+    group: GroupId,
+    command: GroupCommand,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Box<dyn Job> {
+    let command = group_command(group, command, client, cx);
+    Box::new(Asked {
+        what,
+        target: Target::Group(group),
+        question: Question::Command(command),
+    })
+}
+
+/// A client's command for a group.
+pub(super) fn group_command(
+    group: GroupId,
+    command: GroupCommand,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Command {
     let through = client.answered_through;
-    let command = Command::new(
+    Command::new(
         client.session,
         command_number(client.number, STEP_FIRST),
         command_number(through, STEPS - 1),
-        cx.topology.epoch(Target::Catalogue),
+        cx.topology.epoch(Target::Group(group)),
         Body::Group(command),
-    );
-    Box::new(Asked {
-        what,
-        target: Target::Catalogue,
-        question: Question::Command(command),
-    })
+    )
 }
 
 /// The job of `Catalogue`.
@@ -351,7 +372,7 @@ impl Catalogue {
         let call = desk.list(client.task);
         self.call = Some(call);
         self.retry_at = cx.after(cx.env.timing.retry);
-        for node in cx.topology.members(Target::Catalogue) {
+        for node in cx.topology.members(Target::Group(GroupId::META)) {
             cx.env.fx.send(node, Message::Catalogue { call });
         }
         Step::Open

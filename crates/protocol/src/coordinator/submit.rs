@@ -238,7 +238,7 @@ impl Submitter {
         }
     }
 
-    /// The answer to a command for the catalogue.
+    /// The answer to a command for a group.
     pub(super) fn on_proposed(
         &mut self,
         from: NodeName,
@@ -372,7 +372,7 @@ impl Submitter {
         ask.news = false;
         let segment = match ask.target {
             Target::Segment(segment) => segment,
-            Target::Catalogue => {
+            Target::Group(_) => {
                 if let Question::Command(command) = &ask.question {
                     let command = command.clone();
                     cx.env

@@ -1,12 +1,13 @@
 //! What a coordinator wants to know of the cluster and of its own node: answered by the node from
 //! memory, never by asking anybody.
 
-use crate::base::Reach;
 use crate::base::{
-    Address, Epoch, KeyId, Keyspace, KeyspaceId, LockRef, NodeName, SegmentId, SessionId,
+    Address, Cluster, Directory, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, NodeName,
+    Reach, SegmentId, SessionId,
 };
 use crate::catalogue::Catalogue;
 use crate::register::Place;
+use crate::registry::Registry;
 use crate::request::{Mode, NodeStatus};
 use alloc::vec::Vec;
 
@@ -15,8 +16,8 @@ use alloc::vec::Vec;
 pub enum Target {
     /// The log of a segment.
     Segment(SegmentId),
-    /// The log of the group that keeps the keyspace catalogue.
-    Catalogue,
+    /// A group's own log; that of the meta-group keeps the keyspace catalogue.
+    Group(GroupId),
 }
 
 /// What this node's replica of a segment has applied of one lock ref on one key.
@@ -45,6 +46,17 @@ pub struct KeyStore {
     pub over_past: bool,
     /// Who has them: those that live first, the nearest first.
     pub members: Vec<NodeName>,
+}
+
+/// Who is in the cluster, and where its groups are.
+#[derive(Clone, Copy)]
+pub struct Ring<'a> {
+    /// What the cluster began with.
+    pub cluster: &'a Cluster,
+    /// Who is in it.
+    pub registry: &'a Registry,
+    /// Where its groups are.
+    pub directory: &'a Directory,
 }
 
 /// The cluster as the node knows it. Everything here may be stale but
@@ -90,6 +102,8 @@ pub trait Topology {
     fn key_stores(&self) -> Vec<KeyStore>;
     /// Whether a format is above all that this node's program reads.
     fn is_newer(&self, format: u16) -> bool;
+    /// Who is in the cluster, and where its groups are.
+    fn ring(&self) -> Ring<'_>;
     /// This node's state; the coordinator fills in the requests that are open.
     fn status(&self) -> NodeStatus;
 }

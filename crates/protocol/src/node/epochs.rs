@@ -441,6 +441,7 @@ impl Here {
         self.bring_all_about(step);
         self.follow_settings(step);
         self.follow_format(step);
+        self.replace_dead(step);
         let rooms = self.segments.iter();
         let begun = rooms.filter(|(_, room)| room.primary.is_some());
         let begun: Vec<SegmentId> = begun.map(|(segment, _)| *segment).collect();

@@ -6,6 +6,7 @@ use super::early::Early;
 use super::following::{Following, Invitation, Wanted, refuse};
 use super::membership::Settling;
 use super::memory::Kept;
+use super::policies::Silent;
 use super::records::Records;
 use super::usage::Usage;
 use super::{Node, Step};
@@ -167,6 +168,8 @@ pub struct Here {
     /// Since when each log that should be elsewhere waits for a moment in which nobody is about to
     /// enter.
     pub(super) due: BTreeMap<LogId, Micros>,
+    /// Since when nothing was heard of nodes, where they are to be replaced then.
+    pub(super) silent: Silent,
     /// How many logs were given so.
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
@@ -287,6 +290,7 @@ impl Here {
             steady: BTreeMap::new(),
             given: BTreeMap::new(),
             due: BTreeMap::new(),
+            silent: BTreeMap::new(),
             moves: 0,
             joining: BTreeMap::new(),
             invitations: BTreeMap::new(),

@@ -234,6 +234,7 @@ impl Here {
                 name,
                 label: node.label.clone(),
                 site: node.site,
+                addresses: node.addresses.clone(),
             });
             self.directory.name_nodes(nodes);
         }

@@ -19,6 +19,7 @@ mod membership;
 mod memory;
 mod moving;
 mod placement;
+mod policies;
 mod records;
 mod topology;
 mod upkeep;

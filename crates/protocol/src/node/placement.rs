@@ -10,6 +10,7 @@
 //! has given a log away and leads it again waits twice as long before the next time. So a log that
 //! a seat does not keep, or that two sites win in turns, moves ever more rarely.
 
+use super::agenda::Room;
 use super::usage::{self, Seats};
 use super::{Here, Node, Step};
 use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Scope, Seat, SegmentId, SiteId};
@@ -30,14 +31,17 @@ const GIVEN_DOUBLINGS_MAX: u32 = 8;
 
 impl Node {
     /// Gives one log to the seat that should lead it, at most one a beat. A node that is about to
-    /// stop gives away all that it leads: what it has given away may have come back, since others
-    /// hear it as they always did (G33).
+    /// stop, or drains, gives away all that it leads: what it has given away may have come back,
+    /// since others hear it as they always did (G33).
     pub(super) fn place_primaries(&mut self, step: &mut Step<'_>) {
         if self.here.retiring && !self.here.config.planted.has(Bug::RetiringKeeps) {
             return self.give_away(step);
         }
         if !self.here.started || self.here.retiring {
             return;
+        }
+        if self.here.drains(self.here.id.name) {
+            return self.give_away(step);
         }
         self.here.forgive(step.now);
         self.here.fade(step.now);
@@ -77,12 +81,17 @@ impl Node {
         self.give_away(step);
     }
 
-    /// Hands everything over to whoever is there to take it.
+    /// Hands everything over to whoever is there to take it. Of two that drain neither gives the
+    /// other what it would give back.
     pub(super) fn give_away(&mut self, step: &mut Step<'_>) {
         let led: Vec<(LogId, Seat)> = self
             .here
             .led_logs()
             .filter_map(|log| Some((log.id(), self.here.successor(log, step.now)?)))
+            .filter(|(id, to)| {
+                let in_turns = self.here.config.planted.has(Bug::DrainedInTurns);
+                self.here.retiring || in_turns || !self.here.drains_at(*id, *to)
+            })
             .collect();
         for (id, to) in led {
             self.here.hand_over(id, to, step);
@@ -228,6 +237,9 @@ impl Here {
             return false;
         }
         log.view().node_at(seat).is_some_and(|name| {
+            if self.drains(name) {
+                return false;
+            }
             let since = self.steady.get(&name);
             let long = since.is_some_and(|since| since + self.patience() <= now.monotonic);
             long && self.is_alive(name, now)
@@ -265,6 +277,22 @@ impl Here {
             let name = log.view().node_at(*seat);
             name.is_some_and(|name| self.is_alive(name, now))
         });
-        living.min_by_key(|seat| log.is_behind(*seat, now, &self.config.timing))
+        living.min_by_key(|seat| {
+            let drains = self.drains_at(log.id(), *seat);
+            (drains, log.is_behind(*seat, now, &self.config.timing))
+        })
+    }
+
+    /// Whether the node that has a seat in a log drains.
+    fn drains_at(&self, id: LogId, seat: Seat) -> bool {
+        let log = self.log(Room::of(id));
+        let name = log.and_then(|log| log.view().node_at(seat));
+        name.is_some_and(|name| self.drains(name))
+    }
+
+    /// Whether a node is to lead nothing, as far as this one knows.
+    fn drains(&self, name: NodeName) -> bool {
+        let known = self.registry.get(name);
+        known.is_some_and(|known| known.drains) && !self.config.planted.has(Bug::DrainIgnored)
     }
 }

@@ -101,10 +101,7 @@ impl Known<'_> {
                 self.here.directory.group_of(segment)?,
                 Room::Segment(segment),
             ),
-            Target::Catalogue => {
-                let group = self.here.directory.meta();
-                (group, Room::Group(group.id))
-            }
+            Target::Group(id) => (&self.here.directory.location(id)?.group, Room::Group(id)),
         };
         Some((group, self.here.log(room)))
     }
@@ -170,7 +167,7 @@ impl Topology for Known<'_> {
         // Nobody has said who leads it: most probably still the seat that it began with.
         let number = match target {
             Target::Segment(segment) => segment.0,
-            Target::Catalogue => 0,
+            Target::Group(_) => 0,
         };
         let first = Here::first_primary(number, group.view.len());
         group.view.node_at(first)
@@ -232,6 +229,14 @@ impl Topology for Known<'_> {
 
     fn key_stores(&self) -> Vec<KeyStore> {
         self.stores_of_keys()
+    }
+
+    fn ring(&self) -> coordinator::Ring<'_> {
+        coordinator::Ring {
+            cluster: &self.here.config.cluster,
+            registry: &self.here.registry,
+            directory: &self.here.directory,
+        }
     }
 
     fn status(&self) -> NodeStatus {

@@ -6,8 +6,8 @@ mod ram;
 
 use fermata_protocol::Node;
 use fermata_protocol::base::{
-    Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, LockRef, Member,
-    NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
+    Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, Incarnation, Limits, LockRef,
+    Member, NodeId, NodeInfo, NodeName, Now, Planted, SegmentId, SiteId, Timing, View,
 };
 pub(crate) use ram::Ram;
 
@@ -35,6 +35,7 @@ fn cluster(n: u32, bits: u8) -> Cluster {
         name: NodeName(i),
         label: format!("n{i}"),
         site: SiteId(i as u16),
+        addresses: Addresses::default(),
     };
     Cluster {
         id: ClusterId(7),

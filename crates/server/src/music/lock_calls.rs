@@ -54,7 +54,7 @@ impl Locks {
         let elsewhere = self.address(home).filter(|_| home != self.me());
         match elsewhere {
             Some(_) if call.forwarded && !ends => return Err(forward::unknown()),
-            Some(address) if !call.forwarded => match self.forward.send(address, call).await {
+            Some(address) if !call.forwarded => match self.forward.send(&address, call).await {
                 Ok(answer) => return Ok(Found::Elsewhere(answer)),
                 // To end it twice is to end it.
                 Err(Silent::Unknown) if !ends => return Err(forward::unknown()),

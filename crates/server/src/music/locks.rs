@@ -27,7 +27,7 @@ use crate::hosted::own::{ask, get, known};
 use crate::hosted::{Awaited, Kept};
 use crate::porter::unexpected;
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, SessionId};
+use fermata_protocol::base::{KeyId, NodeName, SessionId};
 use fermata_protocol::client::{Call, SectionId, Success};
 use fermata_protocol::request::{Held, Leaving, Mode, Operation, QueueEntry};
 use fermata_protocol::{Code, Refusal};
@@ -129,7 +129,7 @@ pub(super) struct Locks {
 
 impl Locks {
     pub(super) fn new(store: Arc<MusicStore>) -> Locks {
-        let me = store.porter.info.node;
+        let me = store.porter.node.0;
         Locks {
             store,
             forward: Forward::new(),
@@ -501,12 +501,10 @@ impl Locks {
     }
 
     /// The address of another node's REST face.
-    pub(super) fn address(&self, node: u32) -> Option<&str> {
-        let nodes = &self.store.porter.info.nodes;
-        let found = nodes.iter().find(|n| n.node == node);
-        found
-            .map(|n| n.rest.as_str())
-            .filter(|rest| !rest.is_empty())
+    pub(super) fn address(&self, node: u32) -> Option<String> {
+        let known = self.store.porter.roster.known();
+        let found = known.node(NodeName(node))?;
+        Some(found.addresses.rest.clone()).filter(|rest| !rest.is_empty())
     }
 }
 

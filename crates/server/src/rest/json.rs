@@ -712,12 +712,13 @@ impl Status {
             epoch: g.view.epoch.0,
             members: g.view.nodes().map(name).collect(),
         };
-        let node = |n: &v1::NodeAddress| NodeOut {
-            node: n.node,
+        let known = porter.roster.known();
+        let node = |n: &fermata_protocol::base::NodeInfo| NodeOut {
+            node: n.name.0,
             label: n.label.clone(),
-            site: n.site.clone(),
-            grpc: n.grpc.clone(),
-            rest: n.rest.clone(),
+            site: known.site(n.site).to_owned(),
+            grpc: n.addresses.grpc.clone(),
+            rest: n.addresses.rest.clone(),
         };
         let log = |l: &fermata_protocol::request::LogStatus| Log {
             segment: l.segment.map(|s| s.0),
@@ -732,7 +733,7 @@ impl Status {
             label: status.label,
             site: site(status.site),
             version: env!("CARGO_PKG_VERSION"),
-            engine: porter.info.engine.clone(),
+            engine: porter.engine.clone(),
             healthy,
             writable: status.writable,
             clock: ClockOut {
@@ -756,11 +757,11 @@ impl Status {
                 format: settings.format,
                 raising: settings.raising,
             }),
-            cluster: hex(porter.cluster.id.0),
-            sites: porter.cluster.sites.clone(),
-            segment_bits: porter.cluster.segment_bits.into(),
-            groups: porter.cluster.groups.iter().map(group).collect(),
-            nodes: porter.info.nodes.iter().map(node).collect(),
+            cluster: hex(porter.cluster.0),
+            sites: known.sites.clone(),
+            segment_bits: porter.segment_bits.into(),
+            groups: known.groups.iter().map(group).collect(),
+            nodes: known.nodes.iter().map(node).collect(),
             storage: status.storage.into_iter().map(Storage::new).collect(),
             upkeep: Upkeep::new(*status.upkeep),
             closed: status.closed.into_iter().map(Closed::new).collect(),

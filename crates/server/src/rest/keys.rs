@@ -249,7 +249,8 @@ impl Rest {
             return None;
         };
         let storage = all.iter().find(|k| k.name == keyspace)?.storage;
-        let view = &self.porter.cluster.group_of(inspection.segment)?.view;
+        let known = self.porter.roster.known();
+        let view = &known.group_of(inspection.segment)?.view;
         let shape = storage.shape(view.len()).ok()?;
         let seat = view.seat_of(inspection.node)?;
         Some(part_length(storage, shape, bytes, seat))

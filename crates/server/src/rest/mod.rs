@@ -431,12 +431,11 @@ async fn status(State(rest): Shared) -> Handled {
 
 /// What there is, for who begins here.
 async fn index(State(rest): Shared) -> Response {
-    let info = &rest.porter.info;
     let paths: Vec<&str> = routes().into_iter().map(|(path, ..)| path).collect();
     let index = serde_json::json!({
         "name": "Fermata",
-        "version": info.version,
-        "node": info.node,
+        "version": env!("CARGO_PKG_VERSION"),
+        "node": rest.porter.node.0,
         "description": "/openapi.json",
         "paths": paths,
         "music": crate::music::ROOT,

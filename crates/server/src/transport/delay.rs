@@ -78,22 +78,10 @@ struct State {
 }
 
 impl Delayer {
-    /// A thread that serves these peers, until the delayer is dropped.
-    pub(super) fn start(
-        peers: BTreeMap<NodeName, (Duration, Arc<Outgoing>)>,
-    ) -> std::io::Result<Delayer> {
-        let lane = |(delay, peer)| Lane {
-            delay,
-            peer,
-            held: VecDeque::new(),
-            bytes: 0,
-        };
-        let lanes = peers
-            .into_iter()
-            .map(|(name, peer)| (name, lane(peer)))
-            .collect();
+    /// A thread that runs until the delayer is dropped, with nobody to hold messages to.
+    pub(super) fn start() -> std::io::Result<Delayer> {
         let state = Mutex::new(State {
-            lanes,
+            lanes: BTreeMap::new(),
             stopped: false,
         });
         let shared = Arc::new(Shared {
@@ -105,6 +93,22 @@ impl Delayer {
             .name("fermata-delay".into())
             .spawn(move || worker.run())?;
         Ok(Delayer { shared })
+    }
+
+    /// Messages to this peer are held for so long from now on.
+    pub(super) fn hold(&self, to: NodeName, delay: Duration, peer: Arc<Outgoing>) {
+        let lane = Lane {
+            delay,
+            peer,
+            held: VecDeque::new(),
+            bytes: 0,
+        };
+        self.shared.lock().lanes.insert(to, lane);
+    }
+
+    /// That peer is none any more: what is held for it is lost.
+    pub(super) fn forget(&self, to: NodeName) {
+        self.shared.lock().lanes.remove(&to);
     }
 
     /// Whether messages to this peer are held at all.

@@ -13,6 +13,7 @@ use super::{GREETING_PATIENCE, Greeting, MAGIC, NOBODY};
 use crate::closings::Cause;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
+use crate::roster::Roster;
 use fermata_driver::outgoing::FRAME_MAX;
 use fermata_protocol::base::{ClusterId, NodeId, NodeName, Timing};
 use fermata_protocol::wire::{self, frame};
@@ -51,7 +52,7 @@ struct Shared {
 pub(crate) struct Incoming {
     pub(crate) cluster: ClusterId,
     pub(crate) id: NodeId,
-    pub(crate) known: Vec<NodeName>,
+    pub(crate) roster: Arc<Roster>,
     pub(crate) timing: Timing,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
@@ -217,6 +218,8 @@ impl Incoming {
             Some("it belongs to another cluster")
         } else if theirs.to != self.id.name {
             Some("it looks for another node")
+        } else if self.roster.known().is_out(theirs.from.name) {
+            Some("the cluster has taken it out: to come back it joins with a new data directory")
         } else if !self.knows(theirs.from.name) {
             Some("it is no other node of this cluster")
         } else {
@@ -225,13 +228,14 @@ impl Incoming {
     }
 
     fn knows(&self, name: NodeName) -> bool {
-        name != self.id.name && self.known.contains(&name)
+        name != self.id.name && self.roster.known().node(name).is_some()
     }
 
     /// What such a one is told: in which field this node differs, and nothing that it does not know
     /// already.
     fn refusal(&self, theirs: Greeting) -> Greeting {
         let own = self.id.name;
+        let is_out = self.roster.known().is_out(theirs.from.name);
         Greeting {
             version: wire::VERSION,
             cluster: match theirs.cluster == self.cluster {
@@ -239,10 +243,13 @@ impl Incoming {
                 false => ClusterId(0),
             },
             from: NodeId {
-                name: own,
+                name: match is_out {
+                    true => theirs.from.name,
+                    false => own,
+                },
                 incarnation: NOBODY,
             },
-            to: match self.knows(theirs.from.name) {
+            to: match is_out || self.knows(theirs.from.name) {
                 true => theirs.from.name,
                 false => own,
             },
@@ -286,6 +293,10 @@ async fn receive_frame(
     drop(bytes);
     if envelope.from != from {
         return Err(wrong("an envelope of somebody else"));
+    }
+    // Dialling again it is told.
+    if shared.incoming.roster.known().is_out(from.name) {
+        return Err(wrong("the cluster has taken it out"));
     }
     let permits = (memory / UNIT + 1) as u32;
     let permit = shared.room.clone().acquire_many_owned(permits).await;

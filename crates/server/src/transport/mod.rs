@@ -12,7 +12,8 @@
 //! from a fast peer no more is read than the driver has taken, and what a hostile one sends takes
 //! little more memory than it takes bytes. Both ends of a connection beat, give it up when they
 //! hear nothing for a lease ([`ending`]), and an incarnation has one place at its peer's port
-//! ([`places`]). `docs/formats/wire.md` has the bytes.
+//! ([`places`]). Who is a peer the registry says, and connections are opened and closed as it
+//! changes ([`crate::roster`]). `docs/formats/wire.md` has the bytes.
 //!
 //! **Invariant.** A message is carried once at most: it is taken from its queue before it is
 //! written, and a connection that ends takes it along (docs/faults.md, G25, G44).
@@ -30,27 +31,35 @@ mod told;
 pub(crate) use incoming::{Incoming, listen};
 
 use crate::clock::Clock;
-use crate::config::Resolved;
+use crate::config::{NodeConfig, Resolved};
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
+use crate::roster::Known;
+use crate::wan::Profile;
 use delay::Delayer;
 use ending::Patience;
 use fermata_protocol::Message;
-use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeName};
+use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeInfo, NodeName, SiteId};
 use outgoing::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 /// A greeting is at most this long.
 const GREETING_MAX: usize = 256;
 /// A greeting that takes longer than this is given up.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+/// For so long a node is sent what is meant for it after it has left the cluster: the answer to
+/// whoever asked there for that, and that it has left.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// First bytes of every greeting.
 const MAGIC: [u8; 8] = *b"FERMATA\n";
 
-/// In the greeting of a node that refuses the other one, which is not to know who it is.
+/// In the greeting of a node that refuses the other one, which is not to know who it is. With the
+/// other's name before it: the cluster has taken that one out.
 const NOBODY: Incarnation = Incarnation(0);
 
 /// The first frame in each direction of a connection.
@@ -66,58 +75,122 @@ pub(crate) struct Greeting {
 
 /// The outgoing half: where the driver leaves messages.
 pub(crate) struct Peers {
-    out: BTreeMap<NodeName, Arc<Outgoing>>,
+    cluster: ClusterId,
+    id: NodeId,
+    site: SiteId,
+    profile: Profile,
+    patience: Patience,
+    /// Where this node's file has others, which is tried, too.
+    file: BTreeMap<NodeName, String>,
+    clock: Arc<Clock>,
+    mailbox: Arc<Mailbox>,
+    metrics: Arc<Metrics>,
+    runtime: Handle,
+    out: BTreeMap<NodeName, Peer>,
     delayer: Option<Delayer>,
 }
 
+/// A queue to one peer, and the task that empties it.
+struct Peer {
+    queue: Arc<Outgoing>,
+    task: JoinHandle<()>,
+    /// It is in the cluster no more, and is told so until then.
+    until: Option<Instant>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 impl Peers {
-    /// Queues to all peers, and a task for each that empties it; aborted with the runtime.
-    pub(crate) fn start(
+    /// Nobody yet; tasks run on the present runtime.
+    pub(crate) fn new(
         resolved: &Resolved,
         id: NodeId,
         clock: &Arc<Clock>,
         mailbox: &Arc<Mailbox>,
         metrics: &Arc<Metrics>,
-        tasks: &mut tokio::task::JoinSet<()>,
     ) -> std::io::Result<Peers> {
-        let cluster = &resolved.config.cluster;
-        let patience = Patience::new(&resolved.config.timing);
-        let mut out = BTreeMap::new();
-        let mut delays = BTreeMap::new();
-        for (node, info) in resolved.nodes.iter().zip(&cluster.nodes) {
-            let to = NodeName(node.name);
-            if to == id.name {
-                continue;
-            }
-            let version = fermata_protocol::wire::VERSION;
-            let greeting = Greeting {
-                magic: MAGIC,
-                version,
-                cluster: cluster.id,
-                from: id,
-                to,
-            };
-            let peer = Arc::new(Outgoing::new(
-                greeting,
-                clock.clone(),
-                metrics.peer(&node.label),
-            ));
-            let address = node.peer.clone();
-            let (mailbox, metrics) = (mailbox.clone(), metrics.clone());
-            let run = outgoing::run(peer.clone(), address, patience, mailbox, metrics);
-            tasks.spawn(run);
-            let delay = resolved.profile.one_way(resolved.site, info.site);
-            if !delay.is_zero() {
-                delays.insert(to, (delay, peer.clone()));
-            }
-            out.insert(to, peer);
-        }
-        let delayer = if delays.is_empty() {
-            None
-        } else {
-            Some(Delayer::start(delays)?)
+        let delayer = match resolved.profile.is_none() {
+            true => None,
+            false => Some(Delayer::start()?),
         };
-        Ok(Peers { out, delayer })
+        let address = |node: &NodeConfig| (NodeName(node.name), node.peer.clone());
+        Ok(Peers {
+            cluster: resolved.config.cluster.id,
+            id,
+            site: resolved.site,
+            profile: resolved.profile.clone(),
+            patience: Patience::new(&resolved.config.timing),
+            file: resolved.nodes.iter().map(address).collect(),
+            clock: clock.clone(),
+            mailbox: mailbox.clone(),
+            metrics: metrics.clone(),
+            runtime: Handle::current(),
+            out: BTreeMap::new(),
+            delayer,
+        })
+    }
+
+    /// From now on these are the nodes of the cluster: connections are opened and closed.
+    pub(crate) fn update(&mut self, known: &Known) {
+        for (name, peer) in &mut self.out {
+            let until = peer.until.unwrap_or_else(|| Instant::now() + FAREWELL);
+            peer.until = known.node(*name).is_none().then_some(until);
+        }
+        let me = self.id.name;
+        for node in known.nodes.iter().filter(|node| node.name != me) {
+            let addresses = self.addresses_of(node);
+            match self.out.get(&node.name) {
+                Some(peer) => peer.queue.reach_at(addresses),
+                None => self.open(node, addresses),
+            }
+        }
+    }
+
+    /// Closes the connections to those who have left for a while.
+    pub(crate) fn part(&mut self) {
+        let now = Instant::now();
+        let over = |peer: &Peer| peer.until.is_some_and(|until| until <= now);
+        let delayer = &self.delayer;
+        self.out.retain(|name, peer| {
+            let over = over(peer);
+            if let Some(delayer) = delayer.as_ref().filter(|_| over) {
+                delayer.forget(*name);
+            }
+            !over
+        });
+    }
+
+    fn addresses_of(&self, node: &NodeInfo) -> Vec<String> {
+        let mut addresses = vec![node.addresses.peer.clone()];
+        addresses.extend(self.file.get(&node.name).cloned());
+        addresses.dedup();
+        addresses.retain(|address| !address.is_empty());
+        addresses
+    }
+
+    fn open(&mut self, node: &NodeInfo, addresses: Vec<String>) {
+        let greeting = Greeting {
+            magic: MAGIC,
+            version: fermata_protocol::wire::VERSION,
+            cluster: self.cluster,
+            from: self.id,
+            to: node.name,
+        };
+        let (clock, metrics) = (self.clock.clone(), self.metrics.peer(&node.label));
+        let queue = Arc::new(Outgoing::new(greeting, addresses, clock, metrics));
+        let delay = self.profile.one_way(self.site, node.site);
+        if let Some(delayer) = self.delayer.as_ref().filter(|_| !delay.is_zero()) {
+            delayer.hold(node.name, delay, queue.clone());
+        }
+        let (mailbox, metrics) = (self.mailbox.clone(), self.metrics.clone());
+        let run = outgoing::run(queue.clone(), self.patience, mailbox, metrics);
+        let task = self.runtime.spawn(run);
+        let until = None;
+        self.out.insert(node.name, Peer { queue, task, until });
     }
 
     /// Sends messages, in order, once the delay to that peer is over; never waits.
@@ -127,7 +200,7 @@ impl Peers {
         {
             delayer.send(to, messages);
         } else if let Some(peer) = self.out.get(&to) {
-            peer.push(messages);
+            peer.queue.push(messages);
         }
     }
 }

@@ -31,6 +31,8 @@ const LITTLE: usize = 16 << 10;
 pub(super) struct Outgoing {
     clock: Arc<Clock>,
     greeting: Greeting,
+    /// Where the peer may be, tried in turn.
+    addresses: Mutex<Vec<String>>,
     line: Mutex<Line>,
     arrived: Notify,
     waiting: Gauge,
@@ -49,6 +51,7 @@ struct Line {
 impl Outgoing {
     pub(super) fn new(
         greeting: Greeting,
+        addresses: Vec<String>,
         clock: Arc<Clock>,
         (waiting, dropped): (Gauge, Counter),
     ) -> Outgoing {
@@ -60,6 +63,7 @@ impl Outgoing {
         Outgoing {
             clock,
             greeting,
+            addresses: Mutex::new(addresses),
             line,
             arrived: Notify::new(),
             waiting,
@@ -69,6 +73,22 @@ impl Outgoing {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the peer is looked for there. A connection that there is goes on.
+    pub(super) fn reach_at(&self, addresses: Vec<String>) {
+        *self
+            .addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    /// Where it is looked for at an attempt to connect.
+    fn address(&self, attempt: usize) -> String {
+        let addresses = self.addresses.lock();
+        let addresses = addresses.unwrap_or_else(PoisonError::into_inner);
+        let at = attempt.checked_rem(addresses.len()).unwrap_or(0);
+        addresses.get(at).cloned().unwrap_or_default()
     }
 
     /// Messages to this peer were given up.
@@ -143,7 +163,6 @@ impl Outgoing {
 /// Connects, greets, sends, and does so again whenever the connection ends; never ends itself.
 pub(super) async fn run(
     peer: Arc<Outgoing>,
-    address: String,
     patience: Patience,
     mailbox: Arc<Mailbox>,
     metrics: Arc<Metrics>,
@@ -152,7 +171,9 @@ pub(super) async fn run(
     let mut backoff = first;
     let mut complaint = String::new();
     let to = peer.greeting.to.0;
+    let mut attempt = 0;
     loop {
+        let address = peer.address(attempt);
         match connect(&peer, &address, patience).await {
             Ok(stream) => {
                 tracing::info!(peer = to, %address, "connected");
@@ -164,6 +185,10 @@ pub(super) async fn run(
                 tracing::info!(peer = to, why = %ended, "connection lost");
             }
             Err(error) => {
+                attempt = attempt.wrapping_add(1);
+                if error.get_ref().is_some_and(|why| why.is::<Disowned>()) {
+                    mailbox.put(Event::Disowned(peer.greeting.to));
+                }
                 if error.kind() == ErrorKind::ConnectionRefused {
                     mailbox.put(Event::Gone(peer.greeting.to));
                 }
@@ -188,6 +213,9 @@ async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<T
         let theirs = read_greeting(&mut stream).await.map_err(unsaid)?;
         match misfit(&peer.greeting, &theirs) {
             None => Ok(stream),
+            Some(_) if disowns(&peer.greeting, &theirs) => {
+                Err(Error::new(ErrorKind::InvalidData, Disowned))
+            }
             Some(why) => Err(Error::new(ErrorKind::InvalidData, why)),
         }
     };
@@ -204,6 +232,25 @@ fn unsaid(error: Error) -> Error {
         _ => error,
     }
 }
+
+/// Whether a node of the same cluster and version says that this one is out.
+fn disowns(mine: &Greeting, theirs: &Greeting) -> bool {
+    let same = theirs.magic == MAGIC && theirs.cluster == mine.cluster;
+    let out = theirs.from.name == mine.from.name && theirs.from.incarnation == NOBODY;
+    same && out && theirs.to == mine.from.name && wire::FORMATS.contains(&theirs.version)
+}
+
+/// The cluster has taken this node out, says one that is in it.
+#[derive(Debug)]
+struct Disowned;
+
+impl std::fmt::Display for Disowned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it says that the cluster has taken this node out")
+    }
+}
+
+impl std::error::Error for Disowned {}
 
 /// Why the answer to a greeting is none of a peer that lets this node in.
 fn misfit(mine: &Greeting, theirs: &Greeting) -> Option<String> {
@@ -376,7 +423,7 @@ mod tests {
             to: NodeName(2),
         };
         let clock = Arc::new(Clock::new(&ClockConfig::default()));
-        let peer = Outgoing::new(greeting, clock, (Gauge::noop(), Counter::noop()));
+        let peer = Outgoing::new(greeting, vec![], clock, (Gauge::noop(), Counter::noop()));
         assert!(peer.take(&stream, false).is_empty());
         let mut sent = Vec::new();
         while peer.lock().rest.is_empty() {

@@ -78,6 +78,9 @@ impl Mapper<'_> {
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
             | Operation::ChangeSettings(_)
+            | Operation::Admit { .. }
+            | Operation::ChangeRing(_)
+            | Operation::Ring
             | Operation::Keyspaces
             | Operation::Catalogue
             | Operation::Status => {}

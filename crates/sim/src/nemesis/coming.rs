@@ -7,9 +7,9 @@ use crate::checkers::places::Places;
 use crate::machine::Machine;
 use crate::network::End;
 use crate::world::{NEWER, World};
-use fermata_protocol::base::{Epoch, GroupId, Incarnation, Location, NodeName};
+use fermata_protocol::base::{Addresses, Epoch, GroupId, Incarnation, Location, NodeName};
 use fermata_protocol::command::GroupCommand;
-use fermata_protocol::registry::{Registry, Standing};
+use fermata_protocol::registry::{Newcomer, Registry, Standing};
 
 /// Whoever asks does so again after this time, microseconds.
 const AGAIN: u64 = 1_100_000;
@@ -35,11 +35,12 @@ fn admit(world: &mut World, incarnation: Incarnation, site: u16, tries: u32, the
     if tries == 0 {
         return;
     }
-    let admit_it = GroupCommand::Admit {
+    let admit_it = GroupCommand::Admit(Newcomer {
         incarnation,
         label: format!("j{:x}", incarnation.0 as u32),
         site: world.setup.cluster.sites[usize::from(site)].clone(),
-    };
+        addresses: Addresses::default(),
+    });
     let session = world.dice.draw();
     propose(world, session, admit_it);
     world.at(world.now + AGAIN, move |w| {

@@ -736,6 +736,11 @@ const LIST: &[Scenario] = &[
         play: placement::user,
     },
     Scenario {
+        name: "placement-drains",
+        about: "who drains leads nothing, and of those who all drain none gives on what it leads",
+        play: placement::drains,
+    },
+    Scenario {
         name: "placement-even",
         about: "two sites use a segment in turns of a few seconds",
         play: placement::even,

@@ -5,9 +5,11 @@
 
 use super::stage::{A, B, C, Stage, value};
 use crate::history::Heard;
+use crate::nemesis;
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
 use fermata_protocol::base::{Ballot, NodeName, SegmentId};
+use fermata_protocol::command::GroupCommand;
 use fermata_protocol::{Message, paxos};
 
 /// A client's pause after each section, milliseconds.
@@ -94,6 +96,53 @@ pub(super) fn user(stage: &mut Stage) {
     stage.expect(found, "what the section has put is there");
     stage.leave(user, section);
     stage.key = key;
+}
+
+/// Asks for a node to drain, or not to, and gives it time.
+fn drain(stage: &mut Stage, name: NodeName, drains: bool) {
+    let session = stage.world.dice.draw();
+    nemesis::propose(
+        &mut stage.world,
+        session,
+        GroupCommand::Drain { name, drains },
+    );
+    stage.pass(6_000);
+}
+
+/// A drains, which leads the segment and the meta-group: it leads nothing until it is to drain no
+/// more, although its site uses the segment. Then the others drain, too, and whoever leads then
+/// keeps that.
+pub(super) fn drains(stage: &mut Stage) {
+    let user = stage.client(&[1]);
+    stage.section(user, "v1");
+    let leads_any = |w: &World, name| {
+        let node = w.machines[&name].node();
+        node.is_some_and(|n| n.here().led().next().is_some())
+    };
+    drain(stage, A, true);
+    let none = !leads_any(&stage.world, A);
+    stage.expect(none, "who drains leads nothing");
+    use_it(stage, user, "a", 60_000);
+    let none = !leads_any(&stage.world, A);
+    stage.expect(none, "who drains is given nothing");
+    for name in [B, C] {
+        drain(stage, name, true);
+    }
+    stage.section(user, "v2");
+    let ballot = ballot_at(stage, A);
+    stage.pass(20_000);
+    let same = ballot_at(stage, A) == ballot;
+    stage.expect(
+        same,
+        "of those who drain none gives the others what it leads",
+    );
+    for name in [A, B, C] {
+        drain(stage, name, false);
+    }
+    stage.pass(60_000);
+    let home = leads_any(&stage.world, A);
+    stage.expect(home, "who drains no more leads again");
+    stage.section(user, "v3");
 }
 
 /// Two sites, of which none is A's, take turns of some seconds, for minutes.

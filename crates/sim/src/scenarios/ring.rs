@@ -12,11 +12,14 @@ use crate::history::Heard;
 use crate::network::{ClientId, End, Parcel};
 use crate::world::World;
 use crate::{catalogue, nemesis, random};
-use fermata_protocol::base::{GroupId, KeyId, Location, LogId, NodeName, Scope, StoragePolicy};
+use fermata_protocol::base::{
+    Addresses, GroupId, KeyId, Location, LogId, NodeName, Scope, StoragePolicy,
+};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::{Body, Command, GroupCommand, LockCommand};
 use fermata_protocol::paxos::Entry;
 use fermata_protocol::register::{Ask, Message as Register, StoreAsk};
+use fermata_protocol::registry::Newcomer;
 use fermata_protocol::request::{Code, Mode};
 use fermata_protocol::{Message, paxos, ring};
 
@@ -252,11 +255,12 @@ pub(super) fn newcomer(stage: &mut Stage) {
     let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
     stage.section(h1, "v1");
     let Some(name) = comes(stage) else { return };
-    let again = GroupCommand::Admit {
+    let again = GroupCommand::Admit(Newcomer {
         incarnation: stage.world.machines[&name].id().incarnation,
         label: "again".to_owned(),
         site: stage.world.setup.cluster.sites[0].clone(),
-    };
+        addresses: Addresses::default(),
+    });
     nemesis::propose(&mut stage.world, 0xfeed, again);
     stage.pass(1_000);
     next(stage, &[A, B, name]);

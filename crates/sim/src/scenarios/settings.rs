@@ -2,7 +2,7 @@
 //! forget it, or cannot read it.
 
 use super::Scenario;
-use super::ring::{D, E, F, next};
+use super::ring::{D, E, F, FIRST, next};
 use super::stage::{A, B, C, Stage};
 use crate::network::Parcel;
 use crate::world::{NEWER, World};
@@ -53,6 +53,11 @@ pub(super) const LIST: &[Scenario] = &[
         name: "lease-awaits-all",
         about: "a read lease does not change before every node knows, or is out",
         play: lease_awaits_all,
+    },
+    Scenario {
+        name: "dead-is-replaced",
+        about: "who is silent for long is replaced, and who is back in time is not",
+        play: dead_is_replaced,
     },
     Scenario {
         name: "format-raised",
@@ -321,6 +326,42 @@ fn raised(stage: &mut Stage, format: u16) {
     let h1 = stage.client(&[5]);
     stage.section(h1, "v2");
     random::rest(&mut stage.world);
+}
+
+/// Whoever is silent for 20 seconds is to be replaced. C starts again within five and keeps its
+/// seat; then it is away for good, and F, of its site, has the seat. C comes back to a group that
+/// has gone on.
+fn dead_is_replaced(stage: &mut Stage) {
+    let user = stage.client(&[1]);
+    stage.section(user, "v1");
+    let after = GroupCommand::Settle(Setting::DeadAfter(20_000_000));
+    let session = stage.world.dice.draw();
+    nemesis::propose(&mut stage.world, session, after);
+    stage.pass(1_000);
+    let members =
+        |w: &World, group| -> Vec<NodeName> { nemesis::present_view(w, group).nodes().collect() };
+    stage.world.stop(C, true);
+    stage.pass(5_000);
+    stage.world.start(C);
+    stage.pass(5_000);
+    for group in [GroupId::META, FIRST] {
+        let kept = members(&stage.world, group) == [A, B, C];
+        stage.expect(kept, "who is back within the time keeps its seat");
+    }
+    stage.world.stop(C, true);
+    let replaced = stage.until(move |w| {
+        [GroupId::META, FIRST]
+            .into_iter()
+            .all(|group| members(w, group) == [A, B, F])
+    });
+    stage.expect(
+        replaced,
+        "the seat of who is silent for long goes to a node of its site",
+    );
+    stage.section(user, "v2");
+    stage.world.start(C);
+    stage.pass(5_000);
+    stage.section(user, "v3");
 }
 
 /// All nodes but F have a newer program when the format is to be raised, and F gets it later.

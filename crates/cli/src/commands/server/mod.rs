@@ -1,11 +1,14 @@
 //! `fermata server`: one node. Every field of the configuration file is a flag and an environment
 //! variable, too; a flag wins over the environment, and that over the file.
 
+mod init;
+mod join;
+
 use std::future::Future;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use fermata_server::config::EngineKind;
 use fermata_server::{EngineConfig, Logs, ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
@@ -17,7 +20,10 @@ use crate::signals::{Stop, caught};
 
 /// See `fermata server --help`.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ServerArgs {
+    #[command(subcommand)]
+    action: Option<ServerAction>,
     /// The node's TOML file.
     #[arg(long, env = "FERMATA_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -54,6 +60,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, env = "FERMATA_LOG_LEVEL", value_name = "LEVEL")]
     log_level: Option<String>,
     #[command(flatten)]
+    join: JoinArgs,
+    #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
     timing: TimingArgs,
@@ -66,6 +74,37 @@ pub(crate) struct ServerArgs {
     /// Stop when standard input closes: for a parent that must leave no node behind.
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
+}
+
+/// What to do instead.
+#[derive(Clone, Debug, Subcommand)]
+enum ServerAction {
+    /// Write the files of a new cluster: its own, and one for each node.
+    Init(init::InitArgs),
+}
+
+/// `[join]`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Joining a cluster that exists")]
+struct JoinArgs {
+    /// gRPC addresses of some of its nodes. Where the data directory is a node's already, it starts
+    /// as that.
+    #[arg(
+        long,
+        env = "FERMATA_JOIN",
+        value_name = "HOST:PORT,...",
+        value_delimiter = ','
+    )]
+    join: Option<Vec<String>>,
+    /// What people call the node: no other node there has the same.
+    #[arg(long, env = "FERMATA_LABEL", value_name = "LABEL")]
+    label: Option<String>,
+    /// Its site, which may be a new one.
+    #[arg(long, env = "FERMATA_SITE", value_name = "NAME")]
+    site: Option<String>,
+    /// The host at which others reach it, if not at the addresses where it listens.
+    #[arg(long, env = "FERMATA_ADDRESS", value_name = "HOST")]
+    address: Option<String>,
 }
 
 /// `[engine]`. The password is no flag, since everybody on a machine sees those.
@@ -254,6 +293,9 @@ fn password() -> Option<String> {
 
 /// Runs the node until SIGTERM or SIGINT.
 pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
+    if let Some(ServerAction::Init(args)) = &args.action {
+        return init::run(args);
+    }
     let until_stdin_closes = args.until_stdin_closes;
     let config = config_of(args.clone(), password()).map_err(Failure::usage)?;
     let runtime = super::runtime(Builder::new_multi_thread())?;
@@ -277,18 +319,23 @@ pub(crate) fn run(args: ServerArgs) -> Result<(), Failure> {
     ran
 }
 
+/// How a node ended, or why it did not start.
+fn ended(error: StartError) -> Failure {
+    let exit = match error {
+        StartError::Config(_) => Exit::Usage,
+        StartError::Data(_) => Exit::ServerData,
+        StartError::Listen(_) => Exit::ServerListen,
+        StartError::Halted(_) => Exit::ServerHalted,
+    };
+    Failure::new(exit, error.to_string())
+}
+
 /// Runs the node on the engine that the configuration names.
 async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-    let ended = |error: StartError| {
-        let exit = match error {
-            StartError::Config(_) => Exit::Usage,
-            StartError::Data(_) => Exit::ServerData,
-            StartError::Listen(_) => Exit::ServerListen,
-            StartError::Halted(_) => Exit::ServerHalted,
-        };
-        Failure::new(exit, error.to_string())
-    };
     if config.engine.kind == EngineKind::Native {
+        if !config.join.seeds.is_empty() {
+            join::join(&config).await?;
+        }
         return fermata_server::run(config, shutdown).await.map_err(ended);
     }
     let resolved = config.resolve().map_err(Failure::usage)?;
@@ -340,17 +387,10 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
         ("log_level", args.log_level.map(Into::into)),
     ];
     overlay(&mut table, given);
-    let timing = [
-        ("beat_ms", args.timing.beat_ms),
-        ("lease_ms", args.timing.lease_ms),
-        ("election_ms", args.timing.election_ms),
-        ("stagger_ms", args.timing.stagger_ms),
-        ("retry_ms", args.timing.retry_ms),
-        ("request_ms", args.timing.request_ms),
-        ("upkeep_ms", args.timing.upkeep_ms),
-        ("usage_ms", args.timing.usage_ms),
-    ];
-    overlay_section(&mut table, "timing", numbers(timing)?)?;
+    let address = args.join.address.clone();
+    overlay(&mut table, [("address", address.map(Into::into))]);
+    overlay_section(&mut table, "join", joining(args.join))?;
+    overlay_section(&mut table, "timing", numbers(durations(&args.timing))?)?;
     let limits = [
         ("key_bytes", args.limits.key_bytes),
         ("value_bytes", args.limits.value_bytes),
@@ -388,6 +428,29 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
     );
     let one_line = |error: toml::de::Error| format!("{source}: {}", error.message().trim());
     toml::Value::Table(table).try_into().map_err(one_line)
+}
+
+/// `[join]`.
+fn joining(args: JoinArgs) -> [(&'static str, Option<toml::Value>); 3] {
+    [
+        ("seeds", args.join.map(Into::into)),
+        ("label", args.label.map(Into::into)),
+        ("site", args.site.map(Into::into)),
+    ]
+}
+
+/// `[timing]`.
+fn durations(args: &TimingArgs) -> [(&'static str, Option<u64>); 8] {
+    [
+        ("beat_ms", args.beat_ms),
+        ("lease_ms", args.lease_ms),
+        ("election_ms", args.election_ms),
+        ("stagger_ms", args.stagger_ms),
+        ("retry_ms", args.retry_ms),
+        ("request_ms", args.request_ms),
+        ("upkeep_ms", args.upkeep_ms),
+        ("usage_ms", args.usage_ms),
+    ]
 }
 
 /// Reads the file; what is relative in it is relative to it.

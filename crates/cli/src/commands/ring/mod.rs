@@ -1,0 +1,340 @@
+//! `fermata ring` and `fermata node`: who is in a cluster, where its groups are, and changes of
+//! that.
+//!
+//! A change is asked for again until the ring shows that it is so, as `plan` finds from the ring as
+//! it is. So each command may be interrupted and given again, and goes on where it was.
+
+mod plan;
+mod show;
+
+use std::time::Duration;
+
+use fermata_client::{Client, Code};
+use fermata_protocol::base::NodeName;
+use fermata_protocol::registry::Standing;
+use fermata_protocol::request::{RingChange, RingGroup, RingNode, RingStatus};
+use fermata_protocol::settings::Setting;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::args::{Global, NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs};
+use crate::connect::connect;
+use crate::exit::{self, Exit, Failure};
+use crate::output;
+use plan::{Wish, node};
+
+/// How often the ring is looked at while something goes on.
+const LOOKS: Duration = Duration::from_millis(200);
+
+/// Shows the ring, once or at every interval, or what it does unasked.
+pub(crate) async fn run(global: &Global, args: RingArgs) -> Result<u8, Failure> {
+    if let Some(RingCommand::Policy { action, .. }) = args.action {
+        return policy(global, action).await;
+    }
+    let client = connect(global).await?;
+    let Some(interval) = args.watch else {
+        output::text(show::ring(global, &client.ring().await?, false))?;
+        return Ok(0);
+    };
+    let mut again = tokio::time::interval(interval);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        again.tick().await;
+        let text = show::ring(global, &client.ring().await?, true);
+        if !output::coloured(&text)? {
+            return Ok(0);
+        }
+    }
+}
+
+/// Shows what groups do unasked, changed before if that is asked for.
+async fn policy(global: &Global, action: PolicyCommand) -> Result<u8, Failure> {
+    let change = match action {
+        PolicyCommand::Show => None,
+        PolicyCommand::Set { dead_after } => Some(dead_after),
+        PolicyCommand::Off => Some(Duration::ZERO),
+    };
+    let micros = |after: Duration| u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+    let change = change.map(|after| Setting::DeadAfter(micros(after)));
+    super::settings::run(global, change).await
+}
+
+/// Runs a command about nodes.
+pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, Failure> {
+    let client = connect(global).await?;
+    let ring = client.ring().await?;
+    let named = |label: &str| node(&ring, label).map_err(Failure::usage);
+    let task = |wait| Task {
+        global,
+        client: &client,
+        wait,
+    };
+    match command {
+        NodeCommand::List => output::text(show::nodes(global, &ring))?,
+        NodeCommand::RestartOrder => output::text(show::restart_order(global, &ring))?,
+        NodeCommand::Add {
+            node,
+            segment,
+            wait,
+        } => {
+            let node = named(&node)?;
+            let group = plan::group_for(&ring, segment).map_err(Failure::usage)?;
+            task(wait)
+                .bring_about(Wish::Seat(node.name, group.id))
+                .await?;
+        }
+        NodeCommand::Drain { node, wait } => {
+            let node = named(&node)?;
+            task(wait).drain(node).await?;
+        }
+        NodeCommand::Undrain { node } => {
+            let (name, drains) = (named(&node)?.name, false);
+            client
+                .change_ring(RingChange::Drain { name, drains })
+                .await?;
+        }
+        NodeCommand::Remove { node, wait } => {
+            let node = named(&node)?;
+            plan::steps(&ring, &Wish::NoSeat(node.name)).map_err(refused)?;
+            task(wait).take_out(node, Wish::NoSeat(node.name)).await?;
+        }
+        NodeCommand::Replace {
+            old,
+            new,
+            lost,
+            wait,
+            ..
+        } => {
+            let (old, new) = (named(&old)?, named(&new)?);
+            let wish = Wish::InPlaceOf(old.name, new.name);
+            match lost {
+                true => task(wait).give_up(old, wish).await?,
+                false => task(wait).take_out(old, wish).await?,
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn refused(why: String) -> Failure {
+    Failure::new(Exit::Refused, format!("{why}; nothing was changed"))
+}
+
+/// A change that goes on until it is so.
+struct Task<'a> {
+    global: &'a Global,
+    client: &'a Client,
+    wait: WaitArgs,
+}
+
+impl Task<'_> {
+    fn note(&self, sentence: &str) {
+        exit::note(sentence, self.global.json);
+    }
+
+    /// Hands over what a node leads.
+    async fn drain(&self, node: &RingNode) -> Result<(), Failure> {
+        let (name, drains) = (node.name, true);
+        self.client
+            .change_ring(RingChange::Drain { name, drains })
+            .await?;
+        let mut progress = Progress::begin(self.wait.patience);
+        loop {
+            let ring = self.client.ring().await?;
+            let led = ring
+                .groups
+                .iter()
+                .filter(|group| group.leader == Some(name))
+                .count();
+            let led = led as u64 + self.segments_of(name).await?;
+            if led == 0 {
+                self.note(&format!("{} leads nothing", node.label));
+                return Ok(());
+            }
+            let what = format!("{} still leads {led} logs", node.label);
+            progress.watch(led, &what, None)?;
+            tokio::time::sleep(LOOKS).await;
+        }
+    }
+
+    /// How many segments a node leads, as it says itself; none where it does not answer.
+    async fn segments_of(&self, name: NodeName) -> Result<u64, Failure> {
+        let at = self
+            .client
+            .nodes()
+            .iter()
+            .position(|node| node.name == Some(name));
+        let Some(at) = at else { return Ok(0) };
+        let status = self.client.status(Some(at)).await;
+        let Ok(status) = status else { return Ok(0) };
+        let led = status.logs.iter().filter(|log| log.primary == Some(name));
+        Ok(led.count() as u64)
+    }
+
+    /// Has a node hand over what it leads and its seats, and takes it out of the cluster.
+    async fn take_out(&self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
+        if node.standing == Standing::Present {
+            match node.heard {
+                true => self.drain(node).await?,
+                false => self.note(&format!(
+                    "{} is not heard: what it alone has is waited for until it is back; with \
+                     `fermata node replace --lost --yes` nobody waits for it",
+                    node.label
+                )),
+            }
+        }
+        self.bring_about(wish).await?;
+        if self.wait.wait == Wait::Started {
+            self.note(&format!(
+                "{} has no seat any more; give this command again once its values have moved, to \
+                 take it out of the cluster",
+                node.label
+            ));
+            return Ok(());
+        }
+        self.not_needed(node).await?;
+        self.dismiss(node, false).await?;
+        self.note(&format!("{} is out of the cluster: stop it", node.label));
+        Ok(())
+    }
+
+    /// Takes a node out whose disk is lost, and gives another its seats.
+    async fn give_up(&self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
+        self.note(&format!(
+            "eventual puts that {} alone had are lost with its disk; whatever was acknowledged \
+             otherwise is at others",
+            node.label
+        ));
+        self.dismiss(node, true).await?;
+        self.bring_about(wish).await
+    }
+
+    /// Waits until no group needs a node.
+    async fn not_needed(&self, node: &RingNode) -> Result<(), Failure> {
+        let mut progress = Progress::begin(self.wait.patience);
+        loop {
+            let ring = self.client.ring().await?;
+            if !plan::is_needed(&ring, node.name) {
+                return Ok(());
+            }
+            let what = format!("{} still has what others need", node.label);
+            progress.watch(segments_left(&ring), &what, None)?;
+            tokio::time::sleep(LOOKS).await;
+        }
+    }
+
+    async fn dismiss(&self, node: &RingNode, lost: bool) -> Result<(), Failure> {
+        let (name, done) = (
+            node.name,
+            match lost {
+                true => Standing::Lost,
+                false => Standing::Gone,
+            },
+        );
+        let ring = self.client.ring().await?;
+        let known = ring.nodes.iter().find(|node| node.name == name);
+        if known.is_none_or(|known| known.standing >= done) {
+            return Ok(());
+        }
+        self.client
+            .change_ring(RingChange::Dismiss { name, lost })
+            .await?;
+        Ok(())
+    }
+
+    /// Asks for the steps to a wish until the ring shows that it is so.
+    async fn bring_about(&self, wish: Wish) -> Result<(), Failure> {
+        let pressing = matches!(wish, Wish::InPlaceOf(old, _) if self.is_lost(old).await?);
+        let mut progress = Progress::begin(self.wait.patience);
+        loop {
+            let ring = self.client.ring().await?;
+            let steps = plan::steps(&ring, &wish).map_err(refused)?;
+            let mut why = None;
+            for step in &steps {
+                let change = RingChange::Members {
+                    group: step.group,
+                    after: step.after,
+                    members: step.members.clone(),
+                    pressing,
+                };
+                match self.client.change_ring(change).await {
+                    Ok(()) => {}
+                    // The ring may have gone on meanwhile, or have to.
+                    Err(error) if error.code() == Code::BadRequest => why = Some(error.into()),
+                    Err(error) if error.code() == Code::Unavailable => why = Some(error.into()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let left = segments_left(&ring);
+            let started = ring.groups.iter().all(|group| plan::left(group).0 == 0);
+            let done = match self.wait.wait {
+                Wait::Started => started,
+                Wait::Moved => started && left == 0,
+            };
+            if steps.is_empty() && done {
+                return Ok(());
+            }
+            let what = show::left(&ring);
+            progress.watch(left + steps.len() as u64, &what, why)?;
+            self.tell(&progress, &what);
+            tokio::time::sleep(LOOKS).await;
+        }
+    }
+
+    fn tell(&self, progress: &Progress, what: &str) {
+        if progress.is_news {
+            self.note(what);
+        }
+    }
+
+    async fn is_lost(&self, name: NodeName) -> Result<bool, Failure> {
+        let ring = self.client.ring().await?;
+        let known = ring.nodes.iter().find(|node| node.name == name);
+        Ok(known.is_none_or(|known| known.standing == Standing::Lost))
+    }
+}
+
+/// Segments of which something is still to be done, over all groups.
+fn segments_left(ring: &RingStatus) -> u64 {
+    let left = |group: &RingGroup| {
+        let (unstarted, moving) = plan::left(group);
+        u64::from(unstarted + moving)
+    };
+    ring.groups.iter().map(left).sum()
+}
+
+/// Whether something gets on.
+struct Progress {
+    patience: Duration,
+    since: Instant,
+    left: Option<u64>,
+    is_news: bool,
+}
+
+impl Progress {
+    fn begin(patience: Duration) -> Progress {
+        Progress {
+            patience,
+            since: Instant::now(),
+            left: None,
+            is_news: false,
+        }
+    }
+
+    /// So much is left. Fails where that has been so for too long.
+    fn watch(&mut self, left: u64, what: &str, why: Option<Failure>) -> Result<(), Failure> {
+        self.is_news = self.left.is_none_or(|before| left < before);
+        if self.is_news {
+            (self.left, self.since) = (Some(left), Instant::now());
+        }
+        if self.since.elapsed() < self.patience {
+            return Ok(());
+        }
+        let sentence = match &why {
+            Some(why) => format!("nothing gets on: {what}; the last refusal was: {why}"),
+            None => {
+                format!("nothing gets on: {what}; what was begun goes on, `fermata ring` shows it")
+            }
+        };
+        Err(Failure::new(Exit::Unavailable, sentence))
+    }
+}

@@ -1,0 +1,169 @@
+//! What to ask of the groups of a ring so that a node gets seats, or has none any more. Pure
+//! functions of the ring as it is: whoever was interrupted goes on from there.
+
+use fermata_protocol::base::{Epoch, GroupId, NodeName};
+use fermata_protocol::registry::Standing;
+use fermata_protocol::request::{RingGroup, RingNode, RingSource, RingStatus};
+
+/// Members of a group at most.
+const MEMBERS_MAX: usize = 13;
+
+/// What is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// That node has a seat in that group.
+    Seat(NodeName, GroupId),
+    /// That node has no seat.
+    NoSeat(NodeName),
+    /// The second has each seat of the first.
+    InPlaceOf(NodeName, NodeName),
+}
+
+/// One change of members to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) group: GroupId,
+    pub(super) after: Epoch,
+    pub(super) members: Vec<NodeName>,
+}
+
+/// The node of a label or number.
+pub(super) fn node<'a>(ring: &'a RingStatus, named: &str) -> Result<&'a RingNode, String> {
+    let present = |node: &&RingNode| node.standing == Standing::Present;
+    let is = |node: &&RingNode| node.label == named || node.name.0.to_string() == named;
+    let found = ring.nodes.iter().find(|node| is(node) && present(node));
+    let found = found.or_else(|| ring.nodes.iter().find(is));
+    found.ok_or_else(|| {
+        let labels: Vec<&str> = ring
+            .nodes
+            .iter()
+            .filter(present)
+            .map(|n| &*n.label)
+            .collect();
+        format!(
+            "there is no node {named:?} in this cluster: its nodes are {}",
+            labels.join(", ")
+        )
+    })
+}
+
+/// The group that a node is to have a seat in: the one with a segment, or with the fewest members.
+pub(super) fn group_for(ring: &RingStatus, segment: Option<u32>) -> Result<&RingGroup, String> {
+    let mut owners = ring.groups.iter().filter(|group| group.id != GroupId::META);
+    let found = match segment {
+        Some(at) => owners.find(|group| (group.from.0..=group.to.0).contains(&at)),
+        None => owners.min_by_key(|group| (group.members.len(), group.from)),
+    };
+    found.ok_or_else(|| "no group has that segment: see `fermata ring`".to_owned())
+}
+
+/// What to ask next, of all groups; nothing where the wish is fulfilled.
+///
+/// # Errors
+/// One sentence, where it cannot be.
+pub(super) fn steps(ring: &RingStatus, wish: &Wish) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    for group in &ring.groups {
+        let members = match *wish {
+            Wish::Seat(name, of) if of == group.id => with(group, name)?,
+            Wish::Seat(..) => continue,
+            Wish::NoSeat(name) => without(ring, group, name)?,
+            Wish::InPlaceOf(old, new) => replaced(group, old, new),
+        };
+        if members != group.members {
+            steps.push(Step {
+                group: group.id,
+                after: group.epoch,
+                members,
+            });
+        }
+    }
+    Ok(steps)
+}
+
+fn with(group: &RingGroup, name: NodeName) -> Result<Vec<NodeName>, String> {
+    let mut members = group.members.clone();
+    if !members.contains(&name) {
+        members.push(name);
+    }
+    if members.len() > MEMBERS_MAX {
+        return Err(format!(
+            "{} has {MEMBERS_MAX} members, the most",
+            told(group)
+        ));
+    }
+    Ok(members)
+}
+
+/// The meta-group keeps its size as long as there is somebody to take the seat: first a node of the
+/// same site, which has none there.
+fn without(ring: &RingStatus, group: &RingGroup, name: NodeName) -> Result<Vec<NodeName>, String> {
+    let mut members = group.members.clone();
+    let Some(seat) = members.iter().position(|member| *member == name) else {
+        return Ok(members);
+    };
+    let spare = |node: &&RingNode| {
+        let takes = node.standing == Standing::Present && node.heard && !node.drains;
+        takes && !group.members.contains(&node.name)
+    };
+    let site = ring
+        .nodes
+        .iter()
+        .find(|node| node.name == name)
+        .map(|node| &node.site);
+    let spares = ring.nodes.iter().filter(spare);
+    let instead = spares.min_by_key(|node| (Some(&node.site) != site, node.name));
+    match instead {
+        Some(node) if group.id == GroupId::META => members[seat] = node.name,
+        _ => drop(members.remove(seat)),
+    }
+    if members.len() < usize::from(ring.least) {
+        return Err(format!(
+            "{} would have {} members, and no group of this cluster has fewer than {}: replace the \
+             node instead, or add another first",
+            told(group),
+            members.len(),
+            ring.least
+        ));
+    }
+    Ok(members)
+}
+
+fn replaced(group: &RingGroup, old: NodeName, new: NodeName) -> Vec<NodeName> {
+    let mut members = group.members.clone();
+    if let Some(seat) = members.iter().position(|member| *member == old) {
+        match members.contains(&new) {
+            true => drop(members.remove(seat)),
+            false => members[seat] = new,
+        }
+    }
+    members
+}
+
+/// A group as people call it.
+pub(super) fn told(group: &RingGroup) -> String {
+    match group.id {
+        GroupId::META => "the meta-group".to_owned(),
+        _ => format!("the group of segments {} to {}", group.from.0, group.to.0),
+    }
+}
+
+/// Segments of a group of which something is still to be done before it has gone on: not started,
+/// and with values that have not moved.
+pub(super) fn left(group: &RingGroup) -> (u32, u32) {
+    let moving = group.sources.iter().map(|source| {
+        let owed = source.owed.iter().map(|(_, segments)| *segments).max();
+        source.open.max(owed.unwrap_or(0))
+    });
+    (group.unstarted, moving.sum())
+}
+
+/// Whether some group still needs something of a node: a seat, or a store that it had.
+pub(super) fn is_needed(ring: &RingStatus, name: NodeName) -> bool {
+    ring.groups.iter().any(|group| {
+        let owes = |owed: &(NodeName, u32)| owed.0 == name;
+        let sources = &group.sources;
+        let open = |s: &RingSource| s.open > 0 && s.members.contains(&name);
+        group.members.contains(&name) || sources.iter().any(|s| open(s) || s.owed.iter().any(owes))
+    })
+}

@@ -1,0 +1,204 @@
+//! How a ring is shown.
+
+use fermata_protocol::base::{GroupId, NodeName};
+use fermata_protocol::registry::Standing;
+use fermata_protocol::request::{RingGroup, RingNode, RingSource, RingStatus};
+use serde_json::{Value, json};
+
+use super::plan;
+use crate::args::Global;
+use crate::output::Table;
+
+/// The ring, for people or programs; in one line, where it is shown again and again.
+pub(super) fn ring(global: &Global, ring: &RingStatus, one_line: bool) -> String {
+    match (global.json, one_line) {
+        (true, true) => format!("{}\n", as_json(ring)),
+        (true, false) => format!("{:#}\n", as_json(ring)),
+        (false, _) => format!("{}\n{}{}", groups(ring), nodes_table(ring), left_line(ring)),
+    }
+}
+
+/// The nodes, for people or programs.
+pub(super) fn nodes(global: &Global, ring: &RingStatus) -> String {
+    match global.json {
+        true => format!(
+            "{:#}\n",
+            json!(ring.nodes.iter().map(node).collect::<Vec<_>>())
+        ),
+        false => nodes_table(ring).to_string(),
+    }
+}
+
+/// All nodes in the order in which they are restarted best: whoever leads least goes first, so that
+/// what is handed over is handed over once.
+pub(super) fn restart_order(global: &Global, ring: &RingStatus) -> String {
+    let present = ring
+        .nodes
+        .iter()
+        .filter(|node| node.standing == Standing::Present);
+    let mut order: Vec<&RingNode> = present.collect();
+    let leads = |name: NodeName| {
+        ring.groups
+            .iter()
+            .filter(|g| g.leader == Some(name))
+            .count()
+    };
+    let seats = |name: NodeName| {
+        ring.groups
+            .iter()
+            .filter(|g| g.members.contains(&name))
+            .count()
+    };
+    order.sort_by_key(|node| (leads(node.name), seats(node.name), node.name));
+    let labels: Vec<&str> = order.iter().map(|node| node.label.as_str()).collect();
+    match global.json {
+        true => format!("{:#}\n", json!(labels)),
+        false => labels.join("\n") + "\n",
+    }
+}
+
+/// What is left to be done, in words.
+pub(super) fn left(ring: &RingStatus) -> String {
+    let of = |group: &RingGroup| match plan::left(group) {
+        (0, 0) => None,
+        (0, moving) => Some(format!("{}: {moving} segments to move", plan::told(group))),
+        (unstarted, _) => Some(format!(
+            "{}: {unstarted} segments to start in epoch {}",
+            plan::told(group),
+            group.epoch.0
+        )),
+    };
+    let left: Vec<String> = ring.groups.iter().filter_map(of).collect();
+    match left.is_empty() {
+        true => "waiting for the groups to go on".to_owned(),
+        false => left.join("; "),
+    }
+}
+
+fn left_line(ring: &RingStatus) -> String {
+    let quiet = ring.groups.iter().all(|group| plan::left(group) == (0, 0));
+    match quiet {
+        true => String::new(),
+        false => format!("\n{}\n", left(ring)),
+    }
+}
+
+fn label(ring: &RingStatus, name: NodeName) -> String {
+    let known = ring.nodes.iter().find(|node| node.name == name);
+    match known.map(|node| node.label.as_str()) {
+        None | Some("") => format!("node {}", name.0),
+        Some(label) => label.to_owned(),
+    }
+}
+
+fn groups(ring: &RingStatus) -> Table {
+    let mut table = Table::new(&["segments", "epoch", "members", "leads", "to move"]);
+    for group in &ring.groups {
+        let arc = match group.id {
+            GroupId::META => "meta".to_owned(),
+            _ => format!("{} to {}", group.from.0, group.to.0),
+        };
+        let members: Vec<String> = group
+            .members
+            .iter()
+            .map(|name| label(ring, *name))
+            .collect();
+        let moving = match plan::left(group) {
+            (0, 0) => "-".to_owned(),
+            (0, moving) => format!("{moving} segments"),
+            (unstarted, _) => format!("{unstarted} to start"),
+        };
+        table.row(vec![
+            arc,
+            group.epoch.0.to_string(),
+            members.join(" "),
+            group
+                .leader
+                .map_or_else(|| "-".to_owned(), |name| label(ring, name)),
+            moving,
+        ]);
+    }
+    table
+}
+
+fn nodes_table(ring: &RingStatus) -> Table {
+    let mut table = Table::new(&[
+        "node", "label", "site", "standing", "seats", "gRPC", "peers",
+    ]);
+    for node in &ring.nodes {
+        let seats = ring
+            .groups
+            .iter()
+            .filter(|group| group.members.contains(&node.name));
+        let seats = seats.count();
+        let standing = match node.standing {
+            Standing::Gone => "gone, and still needed",
+            Standing::Lost => "lost, and still needed",
+            Standing::Present if node.drains => "drains",
+            Standing::Present if !node.heard => "silent",
+            Standing::Present if seats == 0 => "spare",
+            Standing::Present => "seated",
+        };
+        table.row(vec![
+            node.name.0.to_string(),
+            node.label.clone(),
+            node.site.clone(),
+            standing.to_owned(),
+            seats.to_string(),
+            node.addresses.grpc.clone(),
+            node.addresses.peer.clone(),
+        ]);
+    }
+    table
+}
+
+fn as_json(ring: &RingStatus) -> Value {
+    json!({
+        "version": ring.version,
+        "least": ring.least,
+        "groups": ring.groups.iter().map(group).collect::<Vec<_>>(),
+        "nodes": ring.nodes.iter().map(node).collect::<Vec<_>>(),
+    })
+}
+
+fn node(node: &RingNode) -> Value {
+    let standing = match node.standing {
+        Standing::Present => "present",
+        Standing::Gone => "gone",
+        Standing::Lost => "lost",
+    };
+    json!({
+        "node": node.name.0,
+        "label": node.label,
+        "site": node.site,
+        "standing": standing,
+        "drains": node.drains,
+        "heard": node.heard,
+        "peer": node.addresses.peer,
+        "grpc": node.addresses.grpc,
+        "rest": node.addresses.rest,
+    })
+}
+
+fn group(group: &RingGroup) -> Value {
+    let names = |names: &[NodeName]| names.iter().map(|name| name.0).collect::<Vec<_>>();
+    let owed = |(name, segments): &(NodeName, u32)| json!({ "node": name.0, "segments": segments });
+    let source = |source: &RingSource| {
+        json!({
+            "epoch": source.epoch.0,
+            "members": names(&source.members),
+            "open": source.open,
+            "owed": source.owed.iter().map(owed).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "id": format!("{:032x}", group.id.0),
+        "from": group.from.0,
+        "to": group.to.0,
+        "epoch": group.epoch.0,
+        "members": names(&group.members),
+        "leader": group.leader.map(|name| name.0),
+        "unstarted": group.unstarted,
+        "sources": group.sources.iter().map(source).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,288 @@
+//! Nodes join, get seats, are drained, removed and replaced, beside commands that go on: until none
+//! of the first nodes is left, and no acknowledged increment is lost.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::Signal;
+
+use crate::support::{ByHand, Dev, Ports, eventually, fermata, json, status, text};
+
+/// Increments by a command inside a section; prints nothing.
+const COUNT: &str = "v=$(\"$0\" get counter || echo 0); \"$0\" put counter $((v + 1))";
+
+/// Nodes that join the cluster of `dev`.
+struct Newcomers {
+    ports: Ports,
+    folder: tempfile::TempDir,
+    seed: String,
+}
+
+impl Newcomers {
+    fn of(dev: &Dev) -> Newcomers {
+        let seeds: Vec<&str> = dev
+            .nodes
+            .iter()
+            .filter_map(|n| n["grpc"].as_str())
+            .collect();
+        Newcomers {
+            ports: Ports::free(),
+            folder: tempfile::tempdir().expect("a folder"),
+            seed: seeds.join(","),
+        }
+    }
+
+    fn command(&self, number: u16, site: &str) -> Command {
+        let at = |port: u16| format!("127.0.0.1:{}", self.ports.base + 10 * number + port);
+        let mut server = fermata();
+        server
+            .args(["server", "--join", &self.seed, "--site", site])
+            .args(["--label", &format!("new-{number}")])
+            .arg("--data-dir")
+            .arg(self.folder.path().join(number.to_string()))
+            .args([
+                "--listen-grpc",
+                &at(0),
+                "--listen-rest",
+                &at(1),
+                "--listen-peer",
+                &at(2),
+            ])
+            .stderr(Stdio::null());
+        server
+    }
+
+    fn start(&self, number: u16, site: &str) -> ByHand {
+        ByHand(self.command(number, site).spawn().expect("a node starts"))
+    }
+
+    /// A node that does not start: its exit status and what it says.
+    fn refused(&self, number: u16, site: &str) -> (i32, String) {
+        let mut command = self.command(number, site);
+        let ended = command.stderr(Stdio::piped()).output().expect("it runs");
+        (status(&ended), text(&ended.stderr))
+    }
+
+    /// A client of these nodes alone.
+    fn client(&self, numbers: &[u16]) -> Command {
+        let at = |n: &u16| format!("127.0.0.1:{}", self.ports.base + 10 * n);
+        let all: Vec<String> = numbers.iter().map(at).collect();
+        let mut command = fermata();
+        command.env("FERMATA_ENDPOINTS", all.join(","));
+        command
+    }
+}
+
+fn run(mut command: Command, args: &[&str]) -> Output {
+    command.args(args).output().expect("fermata runs")
+}
+
+fn well(output: &Output) {
+    assert_eq!(status(output), 0, "{}", text(&output.stderr));
+}
+
+fn ring(dev: &Dev) -> serde_json::Value {
+    dev.json(&["ring"])
+}
+
+/// Whether a node is known and heard.
+fn hears(dev: &Dev, label: &str) -> bool {
+    let ring = ring(dev);
+    let mut nodes = ring["nodes"].as_array().expect("nodes").iter();
+    nodes.any(|node| node["label"] == label && node["heard"] == true)
+}
+
+/// Adds 1 to the counter, again and again, as a script would.
+fn counters(client: impl Fn() -> Command, some: usize) -> Vec<Child> {
+    let binary = fermata().get_program().to_owned();
+    let one = |_| {
+        let mut lock = client();
+        lock.args([
+            "--timeout",
+            "60s",
+            "lock",
+            "--wait",
+            "60s",
+            "counter",
+            "--",
+            "sh",
+            "-c",
+        ])
+        .arg(COUNT)
+        .arg(&binary)
+        .stdout(Stdio::null());
+        lock.spawn().expect("fermata runs")
+    };
+    (0..some).map(one).collect()
+}
+
+/// All of them did it.
+fn counted(counters: Vec<Child>) -> u64 {
+    let done = counters.len() as u64;
+    for mut counter in counters {
+        let ended = counter.wait().expect("it ends");
+        assert!(ended.success(), "{ended}");
+    }
+    done
+}
+
+#[test]
+fn every_node_is_replaced_while_a_counter_goes_on() {
+    let dev = Dev::start(&[]);
+    let new = Newcomers::of(&dev);
+    let sites: Vec<String> = ring(&dev)["nodes"]
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .map(|node| node["site"].as_str().expect("a site").to_owned())
+        .collect();
+    let mut total = counted(counters(|| dev.client(), 3));
+    let mut nodes = Vec::new();
+    for number in 0..3 {
+        nodes.push(new.start(number, &sites[usize::from(number)]));
+        eventually("the node takes part", || {
+            hears(&dev, &format!("new-{number}"))
+        });
+    }
+    let list = text(&dev.run(&["node", "list"]).stdout);
+    assert!(list.contains("new-2") && list.contains("spare"), "{list}");
+    let labels = json(&dev.run(&["node", "list", "--json"]).stdout);
+    let first: Vec<String> = (0..3)
+        .map(|at| labels[at]["label"].as_str().expect("a label").to_owned())
+        .collect();
+    let beside = counters(|| dev.client(), 6);
+    well(&dev.run(&["node", "add", "new-0"]));
+    well(&dev.run(&["node", "remove", &first[0]]));
+    total += counted(beside);
+    // Whoever is out says so, and ends.
+    dev.signal(0, Signal::TERM);
+    let beside = counters(|| run_at(&dev, 1), 6);
+    well(&run(
+        run_at(&dev, 1),
+        &["node", "replace", &first[1], "new-1"],
+    ));
+    total += counted(beside);
+    // A disk is lost.
+    dev.signal(2, Signal::KILL);
+    let lost = ["node", "replace", &first[2], "new-2", "--lost", "--yes"];
+    let beside = counters(|| new.client(&[0, 1, 2]), 6);
+    eventually("the node is missed", || {
+        status(&run(new.client(&[0]), &lost)) == 0
+    });
+    total += counted(beside);
+    // None of the first nodes is in the cluster any more.
+    let left = json(&run(new.client(&[0]), &["node", "list", "--json"]).stdout);
+    let left: Vec<&str> = left
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .filter_map(|n| n["label"].as_str())
+        .collect();
+    assert_eq!(left, ["new-0", "new-1", "new-2"]);
+    dev.kill();
+    total += counted(counters(|| new.client(&[0, 1, 2]), 3));
+    let value = run(new.client(&[2]), &["get", "counter"]);
+    assert_eq!(text(&value.stdout).trim(), total.to_string());
+    drop(nodes);
+}
+
+/// A client of one node of `dev`.
+fn run_at(dev: &Dev, node: usize) -> Command {
+    let mut command = fermata();
+    command.env(
+        "FERMATA_ENDPOINTS",
+        dev.nodes[node]["grpc"].as_str().expect("an address"),
+    );
+    command
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_a_sentence() {
+    let dev = Dev::start(&[]);
+    let new = Newcomers::of(&dev);
+    let labels = json(&dev.run(&["node", "list", "--json"]).stdout);
+    let first = labels[0]["label"].as_str().expect("a label").to_owned();
+    let second = labels[1]["label"].as_str().expect("a label").to_owned();
+    let refusals: [(&[&str], i32, &str); 4] = [
+        (&["node", "add", "nobody"], 2, "no node \"nobody\""),
+        (&["node", "remove", &first], 65, "replace the node instead"),
+        (
+            &["node", "replace", &first, &second, "--lost", "--yes"],
+            65,
+            "is heard",
+        ),
+        (
+            &["node", "add", &first, "--segment", "64"],
+            2,
+            "no group has that segment",
+        ),
+    ];
+    let before = ring(&dev);
+    for (command, exit, why) in refusals {
+        let refused = dev.run(command);
+        let said = text(&refused.stderr);
+        assert_eq!(status(&refused), exit, "{command:?}: {said}");
+        assert!(said.contains(why), "{command:?}: {said}");
+    }
+    assert_eq!(ring(&dev), before);
+    // A label that another node has, and a directory that is none.
+    let mut taken = new.command(0, "here");
+    taken.args(["--label", &first]).stderr(Stdio::piped());
+    let taken = taken.output();
+    // The last one counts; where the parser refuses that, it says so.
+    assert_ne!(status(&taken.expect("it runs")), 0);
+    std::fs::create_dir(new.folder.path().join("1")).expect("a folder");
+    std::fs::write(new.folder.path().join("1/letters.txt"), "x").expect("a file");
+    let (exit, said) = new.refused(1, "here");
+    assert_eq!(exit, 3, "{said}");
+    assert!(said.contains("no data directory"), "{said}");
+    assert_eq!(ring(&dev), before);
+}
+
+#[test]
+fn a_directory_keeps_its_name_and_one_that_is_out_is_refused() {
+    let dev = Dev::start(&[]);
+    let new = Newcomers::of(&dev);
+    drop(new.start(0, "elsewhere"));
+    let started = new.start(0, "elsewhere");
+    eventually("the node takes part", || hears(&dev, "new-0"));
+    assert_eq!(ring(&dev)["nodes"].as_array().map(Vec::len), Some(4));
+    // Its files are all that it needs.
+    drop(started);
+    let at = |port: u16| format!("127.0.0.1:{}", new.ports.base + 70 + port);
+    let directory = new.folder.path().join("0");
+    let again = elsewhere(&directory, [at(0), at(1), at(2)]);
+    eventually("the node is reached elsewhere", || {
+        let ring = ring(&dev);
+        let mut nodes = ring["nodes"].as_array().expect("nodes").iter();
+        nodes.any(|n| n["label"] == "new-0" && n["peer"] == at(2) && n["heard"] == true)
+    });
+    well(&dev.run(&["node", "remove", "new-0"]));
+    let mut ended = again;
+    eventually(
+        "who is out ends",
+        || matches!(ended.0.try_wait(), Ok(Some(status)) if status.code() == Some(5)),
+    );
+    let (exit, said) = new.refused(0, "elsewhere");
+    assert_eq!(exit, 3, "{said}");
+    assert!(said.contains("has left it"), "{said}");
+}
+
+/// The node of a directory, started with nothing but addresses.
+fn elsewhere(directory: &Path, [grpc, rest, peer]: [String; 3]) -> ByHand {
+    let mut server = fermata();
+    server
+        .arg("server")
+        .arg("--data-dir")
+        .arg(directory)
+        .args([
+            "--listen-grpc",
+            &grpc,
+            "--listen-rest",
+            &rest,
+            "--listen-peer",
+            &peer,
+        ])
+        .stderr(Stdio::null());
+    ByHand(server.spawn().expect("a node starts"))
+}

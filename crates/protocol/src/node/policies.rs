@@ -1,0 +1,110 @@
+//! What a group's leader wants unasked, where the cluster's settings say so: it proposes what a
+//! [policy](crate::policy) wishes, like anybody else who asks for it.
+
+use super::Here;
+use super::Step;
+use crate::base::{Bug, GroupId, Member, Micros, NodeName, SiteId, View};
+use crate::command::{Body, Command, GroupCommand};
+use crate::policy::{self, Candidate};
+use crate::sessions::Sessions;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Since when nothing was heard of nodes that are in the cluster.
+pub(super) type Silent = BTreeMap<NodeName, Micros>;
+
+impl Here {
+    /// Has the seats of nodes that were silent for long given to others, in the groups that this
+    /// node leads (R13).
+    pub(super) fn replace_dead(&mut self, step: &mut Step<'_>) {
+        let after = self.registry.settings().dead_after;
+        if after == 0 {
+            self.silent.clear();
+            return;
+        }
+        let now = step.now.monotonic;
+        let present = self.registry.present().map(|(name, _)| name);
+        let silent: Vec<NodeName> = present.filter(|name| !self.hears(*name, step)).collect();
+        self.silent.retain(|name, _| silent.contains(name));
+        for name in silent {
+            self.silent.entry(name).or_insert(now);
+        }
+        let wait = match self.config.planted.has(Bug::DeadAtOnce) {
+            true => 0,
+            false => after,
+        };
+        let dead = self.silent.iter().filter(|(_, since)| *since + wait <= now);
+        let dead: Vec<NodeName> = dead.map(|(name, _)| *name).collect();
+        let led = self.groups.iter().filter(|(_, room)| room.log.is_primary());
+        let led: Vec<GroupId> = led.map(|(group, _)| *group).collect();
+        for group in led {
+            if let Some(view) = dead
+                .iter()
+                .find_map(|dead| self.without_dead(group, *dead, step))
+            {
+                self.want(group, view, step);
+            }
+        }
+    }
+
+    /// The view in which a group that is settled goes on without a dead member.
+    fn without_dead(&self, group: GroupId, dead: NodeName, step: &Step<'_>) -> Option<View> {
+        let location = self.groups.get(&group)?.state.location();
+        let settled = location.all_pasts().all(|(_, past)| !past.open);
+        let view = &location.group.view;
+        let members: Vec<(NodeName, SiteId)> = view
+            .seats
+            .iter()
+            .map(|member| (member.name, member.site))
+            .collect();
+        let candidates = self.candidates(group, view, step);
+        let least = usize::from(self.directory.least());
+        let names = policy::replace_dead(&members, dead, &candidates, least).filter(|_| settled)?;
+        let seat = |name: &NodeName| Member {
+            name: *name,
+            site: self.directory.site_of(*name),
+            public_key: None,
+        };
+        Some(View {
+            group,
+            epoch: view.epoch.next(),
+            seats: names.iter().map(seat).collect(),
+        })
+    }
+
+    /// Who may be given a seat: who is heard, and does not drain. In the meta-group anybody; else
+    /// who has no seat in a group that owns segments.
+    fn candidates(&self, group: GroupId, view: &View, step: &Step<'_>) -> Vec<Candidate> {
+        let seats = |name: NodeName| {
+            let owners = self
+                .directory
+                .locations()
+                .filter(|at| at.id() != GroupId::META);
+            let views = owners.map(|at| &at.group.view);
+            views.filter(|view| view.seat_of(name).is_some()).count()
+        };
+        let present = self.registry.present();
+        let may = present.filter(|(name, node)| {
+            !node.drains && view.seat_of(*name).is_none() && self.hears(*name, step)
+        });
+        let candidates = may.map(|(name, node)| Candidate {
+            name,
+            site: node.site,
+            seats: seats(name),
+        });
+        candidates
+            .filter(|candidate| group == GroupId::META || candidate.seats == 0)
+            .collect()
+    }
+
+    fn want(&mut self, group: GroupId, view: View, step: &mut Step<'_>) {
+        let epoch = view.epoch;
+        let next = GroupCommand::Next {
+            view,
+            pressing: false,
+            format: self.registry.settings().format,
+        };
+        let command = Command::new(Sessions::OWN, 0, 0, epoch, Body::Group(next));
+        self.want_members(group, (self.id.name, 0), command, step);
+    }
+}

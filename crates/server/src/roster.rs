@@ -1,0 +1,102 @@
+//! Who is in the cluster, and where its groups are, as the transport and the faces know it.
+//!
+//! The driver's thread has the node, which knows; it shows here whatever has changed. Everybody
+//! else reads what it showed last, which may be a moment old.
+
+use fermata_protocol::base::{Cluster, Group, NodeInfo, NodeName, SegmentId, SiteId};
+use fermata_protocol::node::Here;
+use fermata_protocol::registry::Standing;
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What is known at a moment.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The names of all sites, by [`SiteId`].
+    pub(crate) sites: Vec<String>,
+    /// The nodes that are heard, by name.
+    pub(crate) nodes: Vec<NodeInfo>,
+    /// Those that were, and are no more.
+    out: BTreeSet<NodeName>,
+    /// Those that hand over what they lead.
+    drains: BTreeSet<NodeName>,
+    /// The groups that own segments, by their arcs.
+    pub(crate) groups: Vec<Group>,
+}
+
+impl Known {
+    /// What a cluster begins with.
+    pub(crate) fn beginning(cluster: &Cluster) -> Known {
+        Known {
+            sites: cluster.sites.clone(),
+            nodes: cluster.nodes.clone(),
+            out: BTreeSet::new(),
+            drains: BTreeSet::new(),
+            groups: cluster.groups.clone(),
+        }
+    }
+
+    /// What a node knows.
+    pub(crate) fn of(here: &Here) -> Known {
+        let registry = here.registry();
+        let known = registry.all();
+        let out = known.filter(|(_, node)| node.standing != Standing::Present);
+        let drains = registry.present().filter(|(_, node)| node.drains);
+        Known {
+            sites: registry.sites().to_vec(),
+            nodes: here.directory.infos().cloned().collect(),
+            out: out.map(|(name, _)| name).collect(),
+            drains: drains.map(|(name, _)| name).collect(),
+            groups: here.directory.groups().cloned().collect(),
+        }
+    }
+
+    /// A node that is heard.
+    pub(crate) fn node(&self, name: NodeName) -> Option<&NodeInfo> {
+        let at = self.nodes.binary_search_by_key(&name, |node| node.name);
+        at.ok().map(|at| &self.nodes[at])
+    }
+
+    /// Whether a node was in the cluster, and is not any more.
+    pub(crate) fn is_out(&self, name: NodeName) -> bool {
+        self.out.contains(&name)
+    }
+
+    /// Whether a node hands over what it leads.
+    pub(crate) fn drains(&self, name: NodeName) -> bool {
+        self.drains.contains(&name)
+    }
+
+    /// The name of a site.
+    pub(crate) fn site(&self, site: SiteId) -> &str {
+        let name = self.sites.get(usize::from(site.0));
+        name.map_or("", String::as_str)
+    }
+
+    /// The group that owns a segment.
+    pub(crate) fn group_of(&self, segment: SegmentId) -> Option<&Group> {
+        self.groups.iter().find(|group| group.owns(segment))
+    }
+}
+
+/// What is known now.
+#[derive(Debug)]
+pub(crate) struct Roster(RwLock<Arc<Known>>);
+
+impl Roster {
+    /// What a cluster begins with.
+    pub(crate) fn new(cluster: &Cluster) -> Roster {
+        Roster(RwLock::new(Arc::new(Known::beginning(cluster))))
+    }
+
+    /// What is known now.
+    pub(crate) fn known(&self) -> Arc<Known> {
+        let known = self.0.read();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on this is known.
+    pub(crate) fn show(&self, known: Arc<Known>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+}
