@@ -38,7 +38,7 @@ use fermata_protocol::base::{
     NodeInfo, NodeName, PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
@@ -96,6 +96,9 @@ pub struct ServerConfig {
     /// The engine, if not the native one.
     #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
     pub engine: EngineConfig,
+    /// Where this node reaches peers, by their labels, if not where others do: `host:port`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reach: BTreeMap<String, String>,
     /// How it comes to a cluster that exists.
     #[serde(default, skip_serializing_if = "JoinConfig::is_default")]
     pub join: JoinConfig,
@@ -142,6 +145,7 @@ impl ServerConfig {
             clock: ClockConfig::default(),
             engine: EngineConfig::default(),
             address: None,
+            reach: BTreeMap::new(),
             join: JoinConfig::default(),
             cluster: Some(cluster),
         }
@@ -326,6 +330,8 @@ pub struct Resolved {
     pub file: ClusterConfig,
     /// The nodes of the file that this node was given, or of what it began with.
     pub nodes: Vec<NodeConfig>,
+    /// Where it reaches peers, by label, if not where others do.
+    pub reach: BTreeMap<String, String>,
     /// This node's site.
     pub site: SiteId,
     /// Emulated delays.
@@ -386,8 +392,11 @@ impl ServerConfig {
             true => identity::read_file(&self.data_dir, join::CLUSTER)?,
             false => None,
         };
-        // What a cluster began with is read once.
-        let file: ClusterConfig = kept.or_else(|| given.clone()).ok_or(ONE_CLUSTER)?;
+        // What a cluster began with is read once; another cluster's file is refused with the
+        // directory.
+        let same = |kept: &ClusterConfig| given.as_ref().is_none_or(|given| given.id == kept.id);
+        let kept: Option<ClusterConfig> = kept.filter(same);
+        let file = kept.or_else(|| given.clone()).ok_or(ONE_CLUSTER)?;
         let nodes = given.map_or_else(|| file.nodes.clone(), |given| given.nodes);
         let cluster = file.resolve()?;
         file.check_lowest_ref(native)?;
@@ -415,6 +424,7 @@ impl ServerConfig {
             own,
             file,
             nodes,
+            reach: self.reach.clone(),
             site,
             profile,
             data_dir: self.data_dir.clone(),
@@ -453,7 +463,7 @@ impl ServerConfig {
         {
             return self.own_joined(joined);
         }
-        let known = match native {
+        let known = match native && self.node.is_empty() {
             true => identity::read(&self.data_dir)?.map(|known| known.node().0.to_string()),
             false => None,
         };

@@ -103,6 +103,7 @@ pub(super) fn write(
                 false => Default::default(),
             },
             address: None,
+            reach: Default::default(),
             join: Default::default(),
             listen_peer: None,
             listen_grpc: None,

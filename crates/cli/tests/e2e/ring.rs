@@ -264,8 +264,8 @@ fn a_directory_keeps_its_name_and_one_that_is_out_is_refused() {
         || matches!(ended.0.try_wait(), Ok(Some(status)) if status.code() == Some(5)),
     );
     let (exit, said) = new.refused(0, "elsewhere");
-    assert_eq!(exit, 3, "{said}");
-    assert!(said.contains("has left it"), "{said}");
+    assert_eq!(exit, 5, "{said}");
+    assert!(said.contains("has taken this node out"), "{said}");
 }
 
 /// The node of a directory, started with nothing but addresses.

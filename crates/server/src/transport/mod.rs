@@ -82,6 +82,8 @@ pub(crate) struct Peers {
     patience: Patience,
     /// Where this node's file has others, which is tried, too.
     file: BTreeMap<NodeName, String>,
+    /// Where this node reaches those of these labels, whatever others say.
+    reach: BTreeMap<String, String>,
     clock: Arc<Clock>,
     mailbox: Arc<Mailbox>,
     metrics: Arc<Metrics>,
@@ -125,6 +127,7 @@ impl Peers {
             profile: resolved.profile.clone(),
             patience: Patience::new(&resolved.config.timing),
             file: resolved.nodes.iter().map(address).collect(),
+            reach: resolved.reach.clone(),
             clock: clock.clone(),
             mailbox: mailbox.clone(),
             metrics: metrics.clone(),
@@ -165,6 +168,9 @@ impl Peers {
     }
 
     fn addresses_of(&self, node: &NodeInfo) -> Vec<String> {
+        if let Some(address) = self.reach.get(&node.label) {
+            return vec![address.clone()];
+        }
         let mut addresses = vec![node.addresses.peer.clone()];
         addresses.extend(self.file.get(&node.name).cloned());
         addresses.dedup();

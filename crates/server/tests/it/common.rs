@@ -75,20 +75,23 @@ impl TestCluster {
             let node = format!("n{name}");
             let data_dir = dir.path().join(&node);
             let clock = choice.clocks.get((name) as usize - 1);
-            let mut cluster = cluster.clone();
-            for (to, other) in cluster.nodes.iter_mut().enumerate() {
-                let way = (name as usize - 1, to);
-                if let Some(address) = choice.through.get(&way) {
-                    other.peer.clone_from(address);
-                }
-            }
+            let through = |(to, other): (usize, &NodeConfig)| {
+                let address = choice.through.get(&(name as usize - 1, to))?;
+                Some((other.label.clone(), address.clone()))
+            };
             ServerConfig {
+                reach: cluster
+                    .nodes
+                    .iter()
+                    .enumerate()
+                    .filter_map(through)
+                    .collect(),
                 rtt: choice.rtt.unwrap_or("none").into(),
                 timing: choice.timing.clone(),
                 limits: choice.limits.clone(),
                 clients: choice.clients.clone(),
                 clock: clock.unwrap_or(&honest).clone(),
-                ..ServerConfig::new(node, data_dir, cluster)
+                ..ServerConfig::new(node, data_dir, cluster.clone())
             }
         };
         let configs: Vec<ServerConfig> = (1..=n).map(config).collect();

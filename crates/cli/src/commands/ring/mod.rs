@@ -193,7 +193,10 @@ impl Task<'_> {
         }
         self.not_needed(node).await?;
         self.dismiss(node, false).await?;
-        self.note(&format!("{} is out of the cluster: stop it", node.label));
+        self.note(&format!(
+            "{} is out of the cluster: it ends by itself",
+            node.label
+        ));
         Ok(())
     }
 

@@ -45,6 +45,14 @@ pub(crate) struct ServerArgs {
     /// Where to listen for REST, if not where the cluster says.
     #[arg(long, env = "FERMATA_LISTEN_REST", value_name = "HOST:PORT")]
     listen_rest: Option<String>,
+    /// Where this node reaches peers, if not where others do: by their labels.
+    #[arg(
+        long,
+        env = "FERMATA_REACH",
+        value_name = "LABEL=HOST:PORT,...",
+        value_delimiter = ','
+    )]
+    reach: Option<Vec<String>>,
     /// Listen beyond loopback although nothing is encrypted or authenticated.
     #[arg(long, env = "FERMATA_INSECURE", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, value_name = "BOOL")]
@@ -390,6 +398,12 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
     let address = args.join.address.clone();
     overlay(&mut table, [("address", address.map(Into::into))]);
     overlay_section(&mut table, "join", joining(args.join))?;
+    for pair in args.reach.into_iter().flatten() {
+        let pair = pair
+            .split_once('=')
+            .ok_or("--reach is LABEL=HOST:PORT,...")?;
+        overlay_section(&mut table, "reach", [(pair.0, Some(pair.1.into()))])?;
+    }
     overlay_section(&mut table, "timing", numbers(durations(&args.timing))?)?;
     let limits = [
         ("key_bytes", args.limits.key_bytes),
