@@ -511,18 +511,32 @@ impl Client {
         }
     }
 
+    /// The boot-time clock of a node of [`Client::nodes`], microseconds, at some moment of this
+    /// call.
+    ///
+    /// # Errors
+    /// `Unavailable`: it did not answer within the client's time for one operation.
+    pub async fn boot_clock(&self, node: usize) -> Result<u64, Error> {
+        Ok(self.told(node).await?.boot_us)
+    }
+
+    /// What a node says of itself and its cluster.
+    async fn told(&self, node: usize) -> Result<v1::ClusterInfo, Error> {
+        let node = discovery::locked(&self.shared.nodes).get(node).cloned();
+        let node = node.ok_or_else(|| Error::Options("There is no node of that index.".into()))?;
+        let patience = self.shared.patience;
+        let asked = tokio::time::timeout(patience, discovery::ask(&node.endpoint)).await;
+        let said = asked.unwrap_or_else(|_| Err(account::no_answer(patience)));
+        said.map_err(|why| Refusal::definite(Code::Unavailable, why).into())
+    }
+
     /// The engine of a node of [`Client::nodes`], and whether it is healthy: none on the native
     /// one, whose [`Client::status`] says more.
     ///
     /// # Errors
     /// `Unavailable`: it did not answer within the client's time for one operation.
     pub async fn engine(&self, node: usize) -> Result<Option<EngineStatus>, Error> {
-        let node = discovery::locked(&self.shared.nodes).get(node).cloned();
-        let node = node.ok_or_else(|| Error::Options("There is no node of that index.".into()))?;
-        let patience = self.shared.patience;
-        let asked = tokio::time::timeout(patience, discovery::ask(&node.endpoint)).await;
-        let said = asked.unwrap_or_else(|_| Err(account::no_answer(patience)));
-        let said = said.map_err(|why| Refusal::definite(Code::Unavailable, why))?;
+        let said = self.told(node).await?;
         let ailment = Some(said.ailment).filter(|why| !why.is_empty());
         Ok(Some(said.engine)
             .filter(|engine| !engine.is_empty())

@@ -18,7 +18,7 @@
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::identity::{self, Identity};
 use crate::{StartError, clock};
-use fermata_protocol::base::Incarnation;
+use fermata_protocol::base::{Incarnation, Micros};
 use fermata_protocol::request::Admitted;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -28,6 +28,11 @@ pub(crate) const NOTE: &str = "joining.toml";
 pub(crate) const CLUSTER: &str = "cluster.toml";
 /// The node itself, in the data directory of one that has joined.
 pub(crate) const NODE: &str = "node.toml";
+
+/// This machine's boot-time clock.
+pub fn boot_clock() -> Micros {
+    clock::monotonic()
+}
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

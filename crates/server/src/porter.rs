@@ -491,6 +491,7 @@ impl Porter {
             version: env!("CARGO_PKG_VERSION").into(),
             engine: self.engine.clone(),
             ailment: String::new(),
+            boot_us: clock::monotonic(),
         };
         if !about.engine.is_empty() && !self.healthy.load(Ordering::Relaxed) {
             about.ailment = self.ailment();

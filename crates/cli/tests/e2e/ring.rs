@@ -240,6 +240,42 @@ fn what_cannot_be_is_refused_in_a_sentence() {
 }
 
 #[test]
+fn who_drains_leads_nothing_until_it_is_to_lead_again() {
+    let dev = Dev::start(&[]);
+    let order = json(&dev.run(&["node", "restart-order", "--json"]).stdout);
+    assert_eq!(order.as_array().map(Vec::len), Some(3));
+    let label = order[2].as_str().expect("a label").to_owned();
+    well(&dev.run(&["node", "drain", &label]));
+    well(&dev.run(&["put", "k", "v"]));
+    let drains = |dev: &Dev| {
+        let ring = ring(dev);
+        let mut nodes = ring["nodes"].as_array().expect("nodes").iter();
+        nodes.any(|node| node["label"] == *label && node["drains"] == true)
+    };
+    assert!(drains(&dev));
+    let order = json(&dev.run(&["node", "restart-order", "--json"]).stdout);
+    assert_eq!(order[0], *label, "who leads nothing goes first");
+    well(&dev.run(&["node", "undrain", &label]));
+    eventually("it may lead again", || !drains(&dev));
+}
+
+#[test]
+fn what_groups_do_unasked_is_shown_and_changed() {
+    let dev = Dev::start(&[]);
+    let policy = |rest: &[&str]| dev.run(&[&["ring", "policy"], rest].concat());
+    let shown = text(&policy(&["show"]).stdout);
+    assert!(shown.contains("never"), "{shown}");
+    let refused = policy(&["set", "--dead-after", "9s"]);
+    assert_eq!(status(&refused), 65);
+    let said = text(&refused.stderr);
+    assert!(said.contains("10 s to 2592000 s"), "{said}");
+    well(&policy(&["set", "--dead-after", "5m"]));
+    assert_eq!(dev.json(&["settings"])["dead_after_ms"], 300_000);
+    well(&policy(&["off"]));
+    assert_eq!(dev.json(&["settings"])["dead_after_ms"], 0);
+}
+
+#[test]
 fn a_directory_keeps_its_name_and_one_that_is_out_is_refused() {
     let dev = Dev::start(&[]);
     let new = Newcomers::of(&dev);

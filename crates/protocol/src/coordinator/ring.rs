@@ -150,8 +150,16 @@ pub(super) fn change(
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
     let topology = cx.topology;
-    // What is asked again may have been done, and the log knows.
-    let is_new = client.attempt == 0;
+    // What is asked again may have been done, and is refused for that.
+    let unless_done = |refused: Refusal| match client.attempt {
+        0 => refused,
+        _ => {
+            let why = refused
+                .detail
+                .replace(UNCHANGED, "it may have been done before");
+            Refusal::unknown(Code::Unavailable, why)
+        }
+    };
     let (what, group, command) = match change {
         RingChange::Members {
             group,
@@ -160,9 +168,7 @@ pub(super) fn change(
             pressing,
         } => {
             let view = next_view((group, after), &members, topology);
-            if is_new {
-                may_be_seated(&view, topology)?;
-            }
+            may_be_seated(&view, topology).map_err(unless_done)?;
             let format = topology.ring().registry.settings().format;
             let next = GroupCommand::Next {
                 view,
@@ -180,9 +186,7 @@ pub(super) fn change(
             ("changing the node's addresses", GroupId::META, readdress)
         }
         RingChange::Dismiss { name, lost } => {
-            if is_new {
-                may_be_dismissed(name, lost, topology)?;
-            }
+            may_be_dismissed(name, lost, topology).map_err(unless_done)?;
             let dismiss = GroupCommand::Dismiss { name, lost };
             ("dismissing the node", GroupId::META, dismiss)
         }
@@ -275,11 +279,11 @@ fn told(group: GroupId, arc: &RangeInclusive<SegmentId>) -> String {
     }
 }
 
+/// So a definite refusal says it.
+const UNCHANGED: &str = "nothing was changed";
+
 fn refused(why: &str, hint: &str) -> Refusal {
-    Refusal::definite(
-        Code::BadRequest,
-        format!("{why}; nothing was changed: {hint}"),
-    )
+    Refusal::definite(Code::BadRequest, format!("{why}; {UNCHANGED}: {hint}"))
 }
 
 /// The job of `Admit`.

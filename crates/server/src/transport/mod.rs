@@ -89,6 +89,8 @@ pub(crate) struct Peers {
     metrics: Arc<Metrics>,
     runtime: Handle,
     out: BTreeMap<NodeName, Peer>,
+    /// Some of them have left.
+    parting: bool,
     delayer: Option<Delayer>,
 }
 
@@ -133,6 +135,7 @@ impl Peers {
             metrics: metrics.clone(),
             runtime: Handle::current(),
             out: BTreeMap::new(),
+            parting: false,
             delayer,
         })
     }
@@ -143,6 +146,7 @@ impl Peers {
             let until = peer.until.unwrap_or_else(|| Instant::now() + FAREWELL);
             peer.until = known.node(*name).is_none().then_some(until);
         }
+        self.parting = self.out.values().any(|peer| peer.until.is_some());
         let me = self.id.name;
         for node in known.nodes.iter().filter(|node| node.name != me) {
             let addresses = self.addresses_of(node);
@@ -155,6 +159,9 @@ impl Peers {
 
     /// Closes the connections to those who have left for a while.
     pub(crate) fn part(&mut self) {
+        if !self.parting {
+            return;
+        }
         let now = Instant::now();
         let over = |peer: &Peer| peer.until.is_some_and(|until| until <= now);
         let delayer = &self.delayer;
@@ -165,6 +172,7 @@ impl Peers {
             }
             !over
         });
+        self.parting = self.out.values().any(|peer| peer.until.is_some());
     }
 
     fn addresses_of(&self, node: &NodeInfo) -> Vec<String> {

@@ -70,7 +70,17 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
     };
     match command {
         NodeCommand::List => output::text(show::nodes(global, &ring))?,
-        NodeCommand::RestartOrder => output::text(show::restart_order(global, &ring))?,
+        NodeCommand::RestartOrder => {
+            let present = |node: &&RingNode| node.standing == Standing::Present;
+            let mut order = Vec::new();
+            for node in ring.nodes.iter().filter(present) {
+                order.push((segments_led(&client, node.name).await?, node));
+            }
+            // Whoever leads least goes first: what is handed over goes to those who come later, or
+            // to those who are back, and most of it is handed over once.
+            order.sort_by_key(|(led, node)| (*led, node.name));
+            output::text(show::restart_order(global, &order))?;
+        }
         NodeCommand::Add {
             node,
             segment,
@@ -119,6 +129,18 @@ fn refused(why: String) -> Failure {
     Failure::new(Exit::Refused, format!("{why}; nothing was changed"))
 }
 
+/// How many segments a node leads, as it says itself; none where it does not answer.
+async fn segments_led(client: &Client, name: NodeName) -> Result<u64, Failure> {
+    let nodes = client.nodes();
+    let at = nodes.iter().position(|node| node.name == Some(name));
+    let Some(at) = at else { return Ok(0) };
+    let Ok(status) = client.status(Some(at)).await else {
+        return Ok(0);
+    };
+    let led = status.logs.iter().filter(|log| log.primary == Some(name));
+    Ok(led.filter(|log| log.segment.is_some()).count() as u64)
+}
+
 /// A change that goes on until it is so.
 struct Task<'a> {
     global: &'a Global,
@@ -145,7 +167,7 @@ impl Task<'_> {
                 .iter()
                 .filter(|group| group.leader == Some(name))
                 .count();
-            let led = led as u64 + self.segments_of(name).await?;
+            let led = led as u64 + segments_led(self.client, name).await?;
             if led == 0 {
                 self.note(&format!("{} leads nothing", node.label));
                 return Ok(());
@@ -154,20 +176,6 @@ impl Task<'_> {
             progress.watch(led, &what, None)?;
             tokio::time::sleep(LOOKS).await;
         }
-    }
-
-    /// How many segments a node leads, as it says itself; none where it does not answer.
-    async fn segments_of(&self, name: NodeName) -> Result<u64, Failure> {
-        let at = self
-            .client
-            .nodes()
-            .iter()
-            .position(|node| node.name == Some(name));
-        let Some(at) = at else { return Ok(0) };
-        let status = self.client.status(Some(at)).await;
-        let Ok(status) = status else { return Ok(0) };
-        let led = status.logs.iter().filter(|log| log.primary == Some(name));
-        Ok(led.count() as u64)
     }
 
     /// Has a node hand over what it leads and its seats, and takes it out of the cluster.
@@ -226,22 +234,25 @@ impl Task<'_> {
     }
 
     async fn dismiss(&self, node: &RingNode, lost: bool) -> Result<(), Failure> {
-        let (name, done) = (
-            node.name,
-            match lost {
-                true => Standing::Lost,
-                false => Standing::Gone,
-            },
-        );
-        let ring = self.client.ring().await?;
-        let known = ring.nodes.iter().find(|node| node.name == name);
-        if known.is_none_or(|known| known.standing >= done) {
+        let name = node.name;
+        let done = match lost {
+            true => Standing::Lost,
+            false => Standing::Gone,
+        };
+        let is_done = async || {
+            let ring = self.client.ring().await?;
+            let known = ring.nodes.iter().find(|node| node.name == name);
+            Ok::<bool, Failure>(known.is_none_or(|known| known.standing >= done))
+        };
+        if is_done().await? {
             return Ok(());
         }
-        self.client
-            .change_ring(RingChange::Dismiss { name, lost })
-            .await?;
-        Ok(())
+        let change = RingChange::Dismiss { name, lost };
+        match self.client.change_ring(change).await {
+            // The node that was asked may be the one that is out.
+            Err(error) if error.may_have_taken_effect() && is_done().await? => Ok(()),
+            ended => Ok(ended?),
+        }
     }
 
     /// Asks for the steps to a wish until the ring shows that it is so.

@@ -29,32 +29,17 @@ pub(super) fn nodes(global: &Global, ring: &RingStatus) -> String {
     }
 }
 
-/// All nodes in the order in which they are restarted best: whoever leads least goes first, so that
-/// what is handed over is handed over once.
-pub(super) fn restart_order(global: &Global, ring: &RingStatus) -> String {
-    let present = ring
-        .nodes
-        .iter()
-        .filter(|node| node.standing == Standing::Present);
-    let mut order: Vec<&RingNode> = present.collect();
-    let leads = |name: NodeName| {
-        ring.groups
-            .iter()
-            .filter(|g| g.leader == Some(name))
-            .count()
-    };
-    let seats = |name: NodeName| {
-        ring.groups
-            .iter()
-            .filter(|g| g.members.contains(&name))
-            .count()
-    };
-    order.sort_by_key(|node| (leads(node.name), seats(node.name), node.name));
-    let labels: Vec<&str> = order.iter().map(|node| node.label.as_str()).collect();
-    match global.json {
-        true => format!("{:#}\n", json!(labels)),
-        false => labels.join("\n") + "\n",
+/// Nodes in the order in which to restart them, each with how many segments it leads.
+pub(super) fn restart_order(global: &Global, order: &[(u64, &RingNode)]) -> String {
+    if global.json {
+        let labels: Vec<&str> = order.iter().map(|(_, node)| &*node.label).collect();
+        return format!("{:#}\n", json!(labels));
     }
+    let mut table = Table::new(&["label", "leads"]);
+    for (led, node) in order {
+        table.row(vec![node.label.clone(), format!("{led} segments")]);
+    }
+    table.to_string()
 }
 
 /// What is left to be done, in words.

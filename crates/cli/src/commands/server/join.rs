@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fermata_client::{Client, Options};
-use fermata_protocol::base::{Incarnation, NodeId};
+use fermata_protocol::base::{Incarnation, Micros, NodeId, Timing};
 use fermata_protocol::registry::Newcomer;
 use fermata_protocol::request::Admitted;
 use fermata_protocol::wire::FORMATS;
 use fermata_server::config::NodeConfig;
+use fermata_server::join::boot_clock;
 use fermata_server::{ServerConfig, StartError};
 use tokio::time::Instant;
 
@@ -17,6 +18,9 @@ use crate::exit::Failure;
 
 /// How long the cluster may take to admit the node, and the seeds to know of it.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// For how long the rates of two clocks are compared, and by how many readings at each end.
+const RATES: Duration = Duration::from_secs(2);
+const READINGS: usize = 5;
 /// Between two questions whether the seeds know of it.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -33,6 +37,69 @@ pub(super) async fn join(config: &ServerConfig) -> Result<(), Failure> {
     fermata_server::join::finish(dir, incarnation, &admitted, &own).map_err(ended)
 }
 
+/// A reading of another machine's clock, between two of this one's.
+#[derive(Clone, Copy)]
+struct Reading {
+    before: Micros,
+    theirs: Micros,
+    after: Micros,
+}
+
+/// Refuses to join where this machine's clock certainly has another rate than a node's of the
+/// cluster: leases rest on it.
+async fn compare_rates(client: &Client) -> Result<(), Failure> {
+    let nodes = client.nodes();
+    let Some(at) = nodes.iter().position(|node| node.name.is_some()) else {
+        return Ok(());
+    };
+    let first = reading(client, at).await?;
+    tokio::time::sleep(RATES).await;
+    let last = reading(client, at).await?;
+    // Each of both may be off by the bound.
+    let bound = 2 * Timing::default().drift_ppm;
+    let apart = apart_ppm(first, last);
+    if apart <= bound {
+        return Ok(());
+    }
+    let why = format!(
+        "this machine's clock and that of {} go apart by {apart} parts per million at least, and \
+         nodes rest on {bound} at most: mend the clocks; nothing was changed",
+        nodes[at].label
+    );
+    Err(ended(StartError::Data(why)))
+}
+
+/// The best of some readings.
+async fn reading(client: &Client, node: usize) -> Result<Reading, Failure> {
+    let mut best: Option<Reading> = None;
+    for _ in 0..READINGS {
+        let before = boot_clock();
+        let theirs = client.boot_clock(node).await?;
+        let after = boot_clock();
+        let new = Reading {
+            before,
+            theirs,
+            after,
+        };
+        best = match best {
+            Some(best) if best.after - best.before <= new.after - new.before => Some(best),
+            _ => Some(new),
+        };
+    }
+    best.ok_or_else(|| Failure::internal("no reading"))
+}
+
+/// By how much the rates of two clocks differ at least, as two readings prove.
+fn apart_ppm(first: Reading, last: Reading) -> u64 {
+    let theirs = last.theirs.saturating_sub(first.theirs);
+    let most = last.after.saturating_sub(first.before);
+    let least = last.before.saturating_sub(first.after);
+    let beyond = theirs
+        .saturating_sub(most)
+        .max(least.saturating_sub(theirs));
+    beyond.saturating_mul(1_000_000) / most.max(1)
+}
+
 async fn admitted(
     seeds: &[String],
     incarnation: Incarnation,
@@ -43,6 +110,7 @@ async fn admitted(
         ..Options::new(seeds.iter().map(|seed| uri(seed)))
     };
     let client = Client::connect(options).await?;
+    compare_rates(&client).await?;
     let newcomer = Newcomer {
         incarnation,
         label: own.label.clone(),
@@ -62,5 +130,30 @@ async fn admitted(
             return Err(ended(StartError::Halted(why.to_owned())));
         }
         tokio::time::sleep(AGAIN).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(before: Micros, theirs: Micros, after: Micros) -> Reading {
+        Reading {
+            before,
+            theirs,
+            after,
+        }
+    }
+
+    #[test]
+    fn rates_differ_where_no_moment_of_reading_explains_it() {
+        let first = reading(1_000, 500_000, 1_400);
+        let last = |theirs| reading(2_001_000, theirs, 2_001_400);
+        for theirs in [2_499_600, 2_500_000, 2_500_400] {
+            assert_eq!(apart_ppm(first, last(theirs)), 0, "{theirs}");
+        }
+        assert_eq!(apart_ppm(first, last(2_510_000)), 4_799);
+        assert_eq!(apart_ppm(first, last(2_490_000)), 4_799);
+        assert!(apart_ppm(first, last(500_000)) > 900_000, "it stands");
     }
 }
