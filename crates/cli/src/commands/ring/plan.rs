@@ -167,3 +167,133 @@ pub(super) fn is_needed(ring: &RingStatus, name: NodeName) -> bool {
         group.members.contains(&name) || sources.iter().any(|s| open(s) || s.owed.iter().any(owes))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::{Addresses, SegmentId};
+
+    fn node_at(name: u32, site: &str) -> RingNode {
+        RingNode {
+            name: NodeName(name),
+            label: format!("n{name}"),
+            site: site.to_owned(),
+            standing: Standing::Present,
+            drains: false,
+            addresses: Addresses::default(),
+            heard: true,
+        }
+    }
+
+    fn names(names: &[u32]) -> Vec<NodeName> {
+        names.iter().copied().map(NodeName).collect()
+    }
+
+    fn group_of(id: u128, (from, to): (u32, u32), members: &[u32]) -> RingGroup {
+        RingGroup {
+            id: GroupId(id),
+            from: SegmentId(from),
+            to: SegmentId(to),
+            epoch: Epoch(3),
+            members: names(members),
+            leader: None,
+            unstarted: 0,
+            sources: vec![],
+        }
+    }
+
+    /// Three nodes on three sites, and a spare on the second; one group beside the meta-group.
+    fn ring(members: &[u32]) -> RingStatus {
+        let sites = [(1, "a"), (2, "b"), (3, "c"), (4, "b")];
+        RingStatus {
+            node: NodeName(1),
+            version: 4,
+            least: 3,
+            nodes: sites.map(|(name, site)| node_at(name, site)).to_vec(),
+            groups: vec![
+                group_of(0, (1, 0), &[1, 2, 3]),
+                group_of(1, (0, 15), members),
+            ],
+        }
+    }
+
+    fn wanted(ring: &RingStatus, wish: &Wish) -> Vec<(u128, Vec<NodeName>)> {
+        let steps = steps(ring, wish).expect("it can be");
+        assert!(steps.iter().all(|step| step.after == Epoch(3)));
+        let step = |step: Step| (step.group.0, step.members);
+        steps.into_iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_seat_is_asked_for_once() {
+        let wish = Wish::Seat(NodeName(4), GroupId(1));
+        let few = ring(&[1, 2, 3]);
+        assert_eq!(wanted(&few, &wish), [(1, names(&[1, 2, 3, 4]))]);
+        assert_eq!(wanted(&ring(&[1, 2, 3, 4]), &wish), []);
+        let full = ring(&(5..18).collect::<Vec<_>>());
+        assert!(steps(&full, &wish).is_err_and(|why| why.contains("13 members")));
+    }
+
+    #[test]
+    fn who_goes_is_followed_in_the_meta_group_by_a_node_of_its_site() {
+        let four = ring(&[1, 2, 3, 4]);
+        let wish = Wish::NoSeat(NodeName(2));
+        let both = [(0, names(&[1, 4, 3])), (1, names(&[1, 3, 4]))];
+        assert_eq!(wanted(&four, &wish), both);
+        let why = steps(&ring(&[1, 2, 3]), &wish).expect_err("too few");
+        assert!(
+            why.contains("segments 0 to 15 would have 2 members"),
+            "{why}"
+        );
+        let mut alone = four;
+        alone.nodes[3].drains = true;
+        let why = steps(&alone, &wish).expect_err("nobody follows");
+        assert!(why.contains("meta-group would have 2 members"), "{why}");
+    }
+
+    #[test]
+    fn who_comes_has_each_seat_of_who_goes() {
+        let wish = Wish::InPlaceOf(NodeName(2), NodeName(4));
+        let both = [(0, names(&[1, 4, 3])), (1, names(&[1, 4, 3]))];
+        assert_eq!(wanted(&ring(&[1, 2, 3]), &wish), both);
+        assert_eq!(
+            wanted(&ring(&[1, 2, 3, 4]), &wish)[1],
+            (1, names(&[1, 3, 4]))
+        );
+    }
+
+    #[test]
+    fn a_node_is_needed_until_what_it_has_is_elsewhere() {
+        let mut ring = ring(&[1, 3, 4]);
+        ring.groups[0].members = names(&[1, 4, 3]);
+        let gone = NodeName(2);
+        assert!(!is_needed(&ring, gone));
+        let source = RingSource {
+            epoch: Epoch(2),
+            members: names(&[1, 2, 3]),
+            open: 0,
+            owed: vec![(NodeName(2), 4)],
+        };
+        ring.groups[1].sources = vec![source.clone()];
+        assert!(is_needed(&ring, gone) && !is_needed(&ring, NodeName(9)));
+        assert_eq!(left(&ring.groups[1]), (0, 4));
+        ring.groups[1].sources = vec![RingSource {
+            open: 7,
+            owed: vec![],
+            ..source
+        }];
+        assert!(is_needed(&ring, gone));
+        assert_eq!(left(&ring.groups[1]), (0, 7));
+    }
+
+    #[test]
+    fn nodes_are_found_by_label_or_number() {
+        let ring = ring(&[1, 2, 3]);
+        for named in ["n4", "4"] {
+            assert_eq!(node(&ring, named).map(|node| node.name), Ok(NodeName(4)));
+        }
+        assert!(node(&ring, "n9").is_err_and(|why| why.contains("n1, n2, n3, n4")));
+        assert_eq!(group_for(&ring, None).map(|group| group.id), Ok(GroupId(1)));
+        assert!(group_for(&ring, Some(16)).is_err());
+    }
+}
