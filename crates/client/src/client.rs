@@ -9,7 +9,7 @@ use crate::section::Section;
 use bytes::Bytes;
 use fermata_api::condition::{Change, Condition};
 use fermata_api::convert::label_from;
-use fermata_api::{Names, Secret};
+use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
 use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
 use fermata_protocol::registry::Newcomer;

@@ -5,7 +5,7 @@ use fermata_protocol::Void;
 use fermata_protocol::base::{Ballot, Group, Incarnation, Location, Past, Seat, Slot, Timestamp};
 use fermata_protocol::convert as conversion;
 use fermata_protocol::paxos::Stop;
-use fermata_protocol::registry::{Registered, Registry};
+use fermata_protocol::registry::{Registered, Registry, Standing};
 use fermata_protocol::sessions::Sessions;
 use fermata_protocol::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,8 +75,11 @@ type OldRegistry = (
     NodeName,
     NodeName,
     Vec<String>,
-    BTreeMap<NodeName, Registered>,
+    BTreeMap<NodeName, OldRegistered>,
 );
+
+/// A node of a registry as version 8 had it.
+type OldRegistered = (Incarnation, String, SiteId, Standing);
 
 /// A registry as version 8 had it.
 fn registry_8(registry: &Registry) -> OldRegistry {
@@ -91,6 +94,11 @@ fn registry_8(registry: &Registry) -> OldRegistry {
     );
     let now: Now = wire::decode(&wire::encode(registry)).expect("a registry");
     let (version, file, first, next, sites, nodes, _) = now;
+    let before = |(name, node): (NodeName, Registered)| {
+        let of_8 = (node.incarnation, node.label, node.site, node.standing);
+        (name, of_8)
+    };
+    let nodes = nodes.into_iter().map(before).collect();
     // It was of the cluster file alone.
     (version, file ^ 1, first, next, sites, nodes)
 }
