@@ -27,9 +27,11 @@ pub(crate) struct Known {
 impl Known {
     /// What a cluster begins with.
     pub(crate) fn beginning(cluster: &Cluster) -> Known {
+        let mut nodes = cluster.nodes.clone();
+        nodes.sort_by_key(|node| node.name);
         Known {
             sites: cluster.sites.clone(),
-            nodes: cluster.nodes.clone(),
+            nodes,
             out: BTreeSet::new(),
             drains: BTreeSet::new(),
             groups: cluster.groups.clone(),
@@ -98,5 +100,31 @@ impl Roster {
     /// From now on this is known.
     pub(crate) fn show(&self, known: Arc<Known>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_protocol::base::Addresses;
+
+    #[test]
+    fn nodes_are_found_whatever_their_order_in_the_file() {
+        let node = |name: u32| NodeInfo {
+            name: NodeName(name),
+            label: format!("n{name}"),
+            site: SiteId(0),
+            addresses: Addresses::default(),
+        };
+        let cluster = Cluster {
+            nodes: [3, 1, 2].map(node).to_vec(),
+            ..Cluster::default()
+        };
+        let known = Roster::new(&cluster).known();
+        for name in 1..=3 {
+            let found = known.node(NodeName(name)).map(|node| node.name);
+            assert_eq!(found, Some(NodeName(name)));
+        }
+        assert!(known.node(NodeName(4)).is_none());
     }
 }
