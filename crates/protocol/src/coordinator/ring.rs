@@ -150,7 +150,8 @@ pub(super) fn change(
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
     let topology = cx.topology;
-    // What is asked again may have been done, and is refused for that.
+    // What is refused now may have been done by an earlier transmission, and be refused for that
+    // very reason: a node that was dismissed is in the cluster no more.
     let unless_done = |refused: Refusal| match client.attempt {
         0 => refused,
         _ => {

@@ -89,7 +89,7 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
             let node = named(&node)?;
             let group = plan::group_for(&ring, segment).map_err(Failure::usage)?;
             task(wait)
-                .bring_about(Wish::Seat(node.name, group.id))
+                .bring_about(Wish::Seat(node.name, group.id), false)
                 .await?;
         }
         NodeCommand::Drain { node, wait } => {
@@ -159,7 +159,7 @@ impl Task<'_> {
         self.client
             .change_ring(RingChange::Drain { name, drains })
             .await?;
-        let mut progress = Progress::begin(self.wait.patience);
+        let mut progress = Progress::begin(self.wait.patience, true);
         loop {
             let ring = self.client.ring().await?;
             let led = ring
@@ -190,7 +190,7 @@ impl Task<'_> {
                 )),
             }
         }
-        self.bring_about(wish).await?;
+        self.bring_about(wish, true).await?;
         if self.wait.wait == Wait::Started {
             self.note(&format!(
                 "{} has no seat any more; give this command again once its values have moved, to \
@@ -216,12 +216,12 @@ impl Task<'_> {
             node.label
         ));
         self.dismiss(node, true).await?;
-        self.bring_about(wish).await
+        self.bring_about(wish, true).await
     }
 
     /// Waits until no group needs a node.
     async fn not_needed(&self, node: &RingNode) -> Result<(), Failure> {
-        let mut progress = Progress::begin(self.wait.patience);
+        let mut progress = Progress::begin(self.wait.patience, true);
         loop {
             let ring = self.client.ring().await?;
             if !plan::is_needed(&ring, node.name) {
@@ -256,12 +256,13 @@ impl Task<'_> {
     }
 
     /// Asks for the steps to a wish until the ring shows that it is so.
-    async fn bring_about(&self, wish: Wish) -> Result<(), Failure> {
+    async fn bring_about(&self, wish: Wish, begun: bool) -> Result<(), Failure> {
         let pressing = matches!(wish, Wish::InPlaceOf(old, _) if self.is_lost(old).await?);
-        let mut progress = Progress::begin(self.wait.patience);
+        let mut progress = Progress::begin(self.wait.patience, begun);
         loop {
             let ring = self.client.ring().await?;
-            let steps = plan::steps(&ring, &wish).map_err(refused)?;
+            let steps =
+                plan::steps(&ring, &wish).map_err(|why| progress.ended(Exit::Refused, why))?;
             let mut why = None;
             for step in &steps {
                 let change = RingChange::Members {
@@ -270,12 +271,20 @@ impl Task<'_> {
                     members: step.members.clone(),
                     pressing,
                 };
-                match self.client.change_ring(change).await {
+                let ended = self.client.change_ring(change).await;
+                let may = |error: &fermata_client::Error| error.may_have_taken_effect();
+                progress.begun |= ended.as_ref().err().is_none_or(may);
+                match ended {
                     Ok(()) => {}
                     // The ring may have gone on meanwhile, or have to.
-                    Err(error) if error.code() == Code::BadRequest => why = Some(error.into()),
-                    Err(error) if error.code() == Code::Unavailable => why = Some(error.into()),
-                    Err(error) => return Err(error.into()),
+                    Err(error) if [Code::BadRequest, Code::Unavailable].contains(&error.code()) => {
+                        why = Some(error.into());
+                    }
+                    Err(error) => {
+                        return Err(
+                            progress.ended(Exit::Unavailable, Failure::from(error).sentence)
+                        );
+                    }
                 }
             }
             let left = segments_left(&ring);
@@ -319,15 +328,18 @@ fn segments_left(ring: &RingStatus) -> u64 {
 /// Whether something gets on.
 struct Progress {
     patience: Duration,
+    /// Something was asked for, and may go on whatever becomes of this command.
+    begun: bool,
     since: Instant,
     left: Option<u64>,
     is_news: bool,
 }
 
 impl Progress {
-    fn begin(patience: Duration) -> Progress {
+    fn begin(patience: Duration, begun: bool) -> Progress {
         Progress {
             patience,
+            begun,
             since: Instant::now(),
             left: None,
             is_news: false,
@@ -343,12 +355,19 @@ impl Progress {
         if self.since.elapsed() < self.patience {
             return Ok(());
         }
-        let sentence = match &why {
-            Some(why) => format!("nothing gets on: {what}; the last refusal was: {why}"),
-            None => {
-                format!("nothing gets on: {what}; what was begun goes on, `fermata ring` shows it")
-            }
-        };
-        Err(Failure::new(Exit::Unavailable, sentence))
+        let last = why.map_or_else(String::new, |why| format!("; the last refusal was: {why}"));
+        Err(self.ended(Exit::Unavailable, format!("nothing gets on: {what}{last}")))
+    }
+
+    /// The end of the command, for that reason: what was begun goes on without it, and else it ends
+    /// with this status.
+    fn ended(&self, exit: Exit, why: String) -> Failure {
+        match self.begun {
+            false => Failure::new(exit, format!("{why}; nothing was changed")),
+            true => Failure::new(
+                Exit::OutcomeUnknown,
+                format!("{why}; what was begun goes on, `fermata ring` shows it"),
+            ),
+        }
     }
 }
