@@ -207,7 +207,7 @@ fn what_cannot_be_is_refused_in_a_sentence() {
         (&["node", "add", "nobody"], 2, "no node \"nobody\""),
         (&["node", "remove", &first], 65, "replace the node instead"),
         (
-            &["node", "replace", &first, &second, "--lost", "--yes"],
+            &["node", "replace", &second, &first, "--lost", "--yes"],
             65,
             "is heard",
         ),
