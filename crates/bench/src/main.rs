@@ -3,6 +3,7 @@
 //! * `storage` is Table I of CassandrEAS: what each storage policy keeps, from running clusters.
 //! * `figure1` is its Figure 1: latency and throughput of the policies beside each other.
 //! * `outage` is the time without a primary after the death of a process, which it starts.
+//! * `ring` changes who is in a cluster under a load, beside etcd and `ZooKeeper`.
 //! * `music` has MUSIC's figures: Fermata beside Cassandra, `ZooKeeper` and etcd.
 //!
 //! They need a release build (`cargo run --release -p bench -- …`) to mean anything about time;
@@ -16,6 +17,7 @@ mod music;
 mod outage;
 mod processes;
 mod report;
+mod ring;
 mod storage;
 mod workload;
 
@@ -38,6 +40,8 @@ enum What {
     Figure1(figure1::Figure1Args),
     /// How long a site waits after the death of the node that led what it enters.
     Outage(outage::OutageArgs),
+    /// What clients notice while nodes are added, drained, removed, replaced and restarted.
+    Ring(ring::RingArgs),
     /// MUSIC's figures, beside real Cassandra, ZooKeeper and etcd.
     Music(music::MusicArgs),
 }
@@ -56,6 +60,7 @@ fn main() -> Result<()> {
             What::Storage(args) => storage::run(args).await,
             What::Figure1(args) => figure1::run(args).await,
             What::Outage(args) => outage::run(args).await,
+            What::Ring(args) => ring::run(args).await,
             What::Music(_) => unreachable!("it has returned above"),
         }
     })

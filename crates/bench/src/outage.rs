@@ -22,7 +22,7 @@ use fermata_protocol::base::{Address, Keyspace, NodeName, SegmentId};
 use tokio::task::JoinSet;
 
 use crate::cluster::SEGMENT_BITS;
-use crate::processes::{Processes, beside};
+use crate::processes::{Processes, Setup, beside};
 
 /// So many keys are entered, each of another segment.
 const KEYS: usize = 6;
@@ -93,7 +93,7 @@ fn name(lease: Option<u64>) -> String {
 
 /// Milliseconds from the death to each entry, in order.
 async fn entries_after_a_death(program: &Path, lease: Option<u64>, stop: bool) -> Result<Vec<u64>> {
-    let cluster = Processes::start(program, 3, lease).await?;
+    let cluster = Processes::start(program, 3, Setup { lease, rtt: None }).await?;
     let client = cluster.client(1).await?;
     let dying = NodeName(1);
     let keys = keys_by_segment();
@@ -161,7 +161,7 @@ async fn watch_all(
 ) -> Result<()> {
     let mut watched = JoinSet::new();
     for lease in leases.iter().copied() {
-        let cluster = Processes::start(program, 3, lease).await?;
+        let cluster = Processes::start(program, 3, Setup { lease, rtt: None }).await?;
         watched.spawn(async move { Ok::<_, anyhow::Error>((lease, seen(cluster, watch).await?)) });
     }
     let over = Arc::new(AtomicBool::new(false));

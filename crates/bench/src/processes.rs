@@ -1,5 +1,5 @@
-//! A cluster of processes of `fermata server`: one node per site, to be killed or held up as the
-//! system does it.
+//! A cluster of processes of `fermata server`: at first one node per site, to be killed, held up or
+//! restarted as the system does it; others may join.
 //!
 //! Their sockets, threads and flushes are those of any server, and so is their death: the system
 //! closes the connections of a killed process, and those of a stopped one stay open.
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use fermata_client::{Client, Options};
+use fermata_server::config::JoinConfig;
 use fermata_server::{ClusterConfig, NodeConfig, ServerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -20,6 +21,8 @@ use crate::cluster::SEGMENT_BITS;
 
 /// How long a node may take until it serves.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a node that is asked to end may take.
+const ENDING: Duration = Duration::from_secs(30);
 /// Between two attempts to reach one that starts.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Ports are taken from here to [`PORTS_END`], below those that systems give to connections that
@@ -27,17 +30,34 @@ const AGAIN: Duration = Duration::from_millis(100);
 const PORTS: u16 = 20_000;
 const PORTS_END: u16 = 30_000;
 
+/// What the nodes are told, if not the server's defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
+    /// Milliseconds of the nodes' lease.
+    pub(crate) lease: Option<u64>,
+    /// Delays between sites, as the server's configuration has them.
+    pub(crate) rtt: Option<String>,
+}
+
 /// A running cluster. Dropped, its processes are killed and their directories go.
 pub(crate) struct Processes {
-    nodes: Vec<Child>,
-    config: ClusterConfig,
-    _folder: tempfile::TempDir,
+    nodes: Vec<Process>,
+    setup: Setup,
+    folder: tempfile::TempDir,
+}
+
+struct Process {
+    label: String,
+    site: String,
+    grpc: String,
+    /// None: it has ended, and was waited for.
+    child: Option<Child>,
 }
 
 impl Processes {
     /// Starts `n` nodes of `program`, each a site of its own and all one group, and waits until
-    /// they serve. `lease`: milliseconds, if not the server's default.
-    pub(crate) async fn start(program: &Path, n: u16, lease: Option<u64>) -> Result<Processes> {
+    /// they serve.
+    pub(crate) async fn start(program: &Path, n: u16, setup: Setup) -> Result<Processes> {
         let folder = tempfile::Builder::new()
             .prefix("fermata-bench-")
             .tempdir()?;
@@ -60,30 +80,88 @@ impl Processes {
             nodes,
             groups: vec![],
         };
-        let mut nodes = Vec::new();
-        for node in &config.nodes {
-            let data = folder.path().join(&node.label);
-            let mut server = ServerConfig::new(&node.label, data, config.clone());
-            server.timing.lease_ms = lease;
-            let file = folder.path().join(format!("{}.toml", node.label));
-            std::fs::write(&file, toml::to_string(&server)?)?;
-            nodes.push(spawn(program, &file)?);
-        }
-        let cluster = Processes {
-            nodes,
-            config,
-            _folder: folder,
+        let mut cluster = Processes {
+            nodes: Vec::new(),
+            setup,
+            folder,
         };
+        for node in &config.nodes {
+            let data = cluster.data(&node.label);
+            let mut server = ServerConfig::new(&node.label, data, config.clone());
+            server.timing.lease_ms = cluster.setup.lease;
+            cluster.launch(program, server, node)?;
+        }
+        for node in &config.nodes {
+            cluster.ready(&node.label).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts a node that joins the cluster at the n-th site, from 1 on, and returns its label. It
+    /// may not serve yet.
+    pub(crate) fn join(&mut self, program: &Path, site: usize) -> Result<String> {
+        let name = u32::try_from(self.nodes.len() + 1)?;
+        let node = NodeConfig {
+            name,
+            label: format!("n{name}"),
+            site: format!("s{site}"),
+            peer: free()?,
+            grpc: free()?,
+            rest: free()?,
+        };
+        let join = JoinConfig {
+            seeds: self.addresses(),
+            label: node.label.clone(),
+            site: node.site.clone(),
+        };
+        let mut server = ServerConfig::joining(join, self.data(&node.label));
+        server.listen_peer = Some(node.peer.clone());
+        server.listen_grpc = Some(node.grpc.clone());
+        server.listen_rest = Some(node.rest.clone());
+        self.launch(program, server, &node)?;
+        Ok(node.label)
+    }
+
+    fn launch(&mut self, program: &Path, server: ServerConfig, node: &NodeConfig) -> Result<()> {
+        let mut server = server;
+        if let Some(rtt) = &self.setup.rtt {
+            server.rtt.clone_from(rtt);
+        }
+        std::fs::write(self.file(&node.label), toml::to_string(&server)?)?;
+        self.nodes.push(Process {
+            label: node.label.clone(),
+            site: node.site.clone(),
+            grpc: node.grpc.clone(),
+            child: Some(spawn(program, &self.file(&node.label))?),
+        });
+        Ok(())
+    }
+
+    fn data(&self, label: &str) -> PathBuf {
+        self.folder.path().join(label)
+    }
+
+    fn file(&self, label: &str) -> PathBuf {
+        self.folder.path().join(format!("{label}.toml"))
+    }
+
+    /// Starts a node again that has ended, on the data that it has. It may not serve yet.
+    pub(crate) fn again(&mut self, program: &Path, label: &str) -> Result<()> {
+        let file = self.file(label);
+        self.node(label)?.child = Some(spawn(program, &file)?);
+        Ok(())
+    }
+
+    /// Waits until a node serves.
+    pub(crate) async fn ready(&self, label: &str) -> Result<()> {
+        let at = self.place(label)?;
         let ready = async {
-            for at in 0..usize::from(n) {
-                while cluster.is_silent(at).await {
-                    tokio::time::sleep(AGAIN).await;
-                }
+            while self.is_silent(at).await {
+                tokio::time::sleep(AGAIN).await;
             }
         };
         let ready = tokio::time::timeout(PATIENCE, ready).await;
-        ready.context("the cluster did not come up")?;
-        Ok(cluster)
+        ready.with_context(|| format!("{label} did not come up"))
     }
 
     async fn is_silent(&self, at: usize) -> bool {
@@ -95,9 +173,24 @@ impl Processes {
 
     /// A client on the site of a node.
     pub(crate) async fn client(&self, at: usize) -> Result<Client> {
-        let node = &self.config.nodes[at];
+        let node = &self.nodes[at];
         let options = Options::new([format!("http://{}", node.grpc)]).site(&node.site);
         Ok(Client::connect(options).await?)
+    }
+
+    /// The site of a node, from 1 on.
+    pub(crate) fn site(&self, label: &str) -> Result<usize> {
+        let site = &self.nodes[self.place(label)?].site;
+        let number = site
+            .strip_prefix('s')
+            .and_then(|number| number.parse().ok());
+        number.ok_or_else(|| anyhow!("{label} is at {site}"))
+    }
+
+    /// Where clients reach the nodes that are up.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let up = self.nodes.iter().filter(|node| node.child.is_some());
+        up.map(|node| node.grpc.clone()).collect()
     }
 
     /// Ends a node by SIGKILL: the system closes what it had open.
@@ -110,8 +203,39 @@ impl Processes {
         self.signal(at, Signal::STOP)
     }
 
+    /// Ends a node in order, or waits for one that ends by itself.
+    pub(crate) async fn end(&mut self, label: &str) -> Result<()> {
+        let at = self.place(label)?;
+        // Who has ended by itself cannot be told to.
+        let _ = self.signal(at, Signal::TERM);
+        if let Some(mut child) = self.nodes[at].child.take() {
+            let ended = tokio::time::timeout(ENDING, child.wait()).await;
+            ended.with_context(|| format!("{label} does not end"))??;
+        }
+        Ok(())
+    }
+
+    /// Kills a node, and takes its disk away.
+    pub(crate) async fn lose(&mut self, label: &str) -> Result<()> {
+        let data = self.data(label);
+        if let Some(mut child) = self.node(label)?.child.take() {
+            child.kill().await?;
+        }
+        Ok(std::fs::remove_dir_all(data)?)
+    }
+
+    fn place(&self, label: &str) -> Result<usize> {
+        let found = self.nodes.iter().position(|node| node.label == label);
+        found.ok_or_else(|| anyhow!("there was never a node {label}"))
+    }
+
+    fn node(&mut self, label: &str) -> Result<&mut Process> {
+        let at = self.place(label)?;
+        Ok(&mut self.nodes[at])
+    }
+
     fn signal(&self, at: usize, signal: Signal) -> Result<()> {
-        let pid = self.nodes[at].id();
+        let pid = self.nodes[at].child.as_ref().and_then(Child::id);
         let pid = pid.and_then(|pid| Pid::from_raw(pid.cast_signed()));
         let pid = pid.ok_or_else(|| anyhow!("the node has ended by itself"))?;
         Ok(kill_process(pid, signal)?)

@@ -130,6 +130,15 @@ impl ServerConfig {
     pub fn new(node: impl Into<String>, data_dir: PathBuf, cluster: ClusterConfig) -> ServerConfig {
         ServerConfig {
             node: node.into(),
+            cluster: Some(cluster),
+            ..ServerConfig::joining(JoinConfig::default(), data_dir)
+        }
+    }
+
+    /// A node that joins a cluster, with its data in `data_dir`, and with the default for all else.
+    pub fn joining(join: JoinConfig, data_dir: PathBuf) -> ServerConfig {
+        ServerConfig {
+            node: String::new(),
             data_dir,
             listen_peer: None,
             listen_grpc: None,
@@ -146,8 +155,8 @@ impl ServerConfig {
             engine: EngineConfig::default(),
             address: None,
             reach: BTreeMap::new(),
-            join: JoinConfig::default(),
-            cluster: Some(cluster),
+            join,
+            cluster: None,
         }
     }
 }
@@ -171,7 +180,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The cluster file: the same for all nodes, for ever, in this version.
+/// The cluster file: what a cluster's first nodes begin with, the same for each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterConfig {

@@ -29,9 +29,9 @@ mod figures;
 mod load;
 mod page;
 mod paper;
-mod place;
+pub(crate) mod place;
 mod servers;
-mod system;
+pub(crate) mod system;
 mod targets;
 mod zookeeper;
 

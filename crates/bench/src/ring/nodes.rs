@@ -1,0 +1,160 @@
+//! Fermata as an operator runs it: processes that join, are drained, removed and replaced by the
+//! commands of `fermata`, and clients that learn of it by themselves.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use fermata_client::{Client, Enter, Error, Options, Section};
+use tokio::process::Command;
+
+use super::subject::{Held, Subject};
+use crate::music::system::Boxed;
+use crate::processes::{Processes, Setup};
+
+/// Sites, with a node each at first.
+pub(crate) const SITES: usize = 3;
+
+/// A cluster, and its operator.
+pub(crate) struct Fermata {
+    program: PathBuf,
+    pub(crate) cluster: Processes,
+}
+
+impl Fermata {
+    /// Starts three nodes with these delays between their sites.
+    pub(crate) async fn start(program: &Path, rtt: &str) -> Result<Fermata> {
+        let setup = Setup {
+            rtt: Some(rtt.to_owned()),
+            ..Setup::default()
+        };
+        Ok(Fermata {
+            program: program.to_owned(),
+            cluster: Processes::start(program, SITES as u16, setup).await?,
+        })
+    }
+
+    /// A client at a site, which knows all nodes that are up now.
+    pub(crate) async fn client(&self, site: usize) -> Result<Arc<dyn Subject>> {
+        let all = self.cluster.addresses();
+        let endpoints = all.iter().map(|at| format!("http://{at}"));
+        let options = Options::new(endpoints).site(format!("s{}", site + 1));
+        let client = Client::connect(options).await?;
+        Ok(Arc::new(OneClient { client }))
+    }
+
+    /// Starts another node at a site, and waits until the others hear it.
+    pub(crate) async fn join(&mut self, site: usize) -> Result<String> {
+        let label = self.cluster.join(&self.program, site)?;
+        let begun = Instant::now();
+        loop {
+            let said = self.operate(&["node", "list", "--json"]).await?;
+            let nodes: serde_json::Value = serde_json::from_str(&said)?;
+            let nodes = nodes.as_array().context("a list of nodes")?;
+            let ours = |node: &&serde_json::Value| node["label"] == label.as_str();
+            if nodes.iter().find(ours).is_some_and(|n| n["heard"] == true) {
+                return Ok(label);
+            }
+            if begun.elapsed() > Duration::from_secs(60) {
+                bail!("{label} has joined, and is not heard: {said}");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Runs a command of `fermata` as an operator does, and returns what it printed.
+    pub(crate) async fn operate(&self, args: &[&str]) -> Result<String> {
+        let output = Command::new(&self.program)
+            .args(args)
+            .env("FERMATA_ENDPOINTS", self.cluster.addresses().join(","))
+            .stdin(Stdio::null())
+            .output()
+            .await?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let status = output.status;
+            return Err(anyhow!(
+                "fermata {}: {status}: {}",
+                args.join(" "),
+                said.trim()
+            ));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Drains a node, ends it in order, starts it again, and lets it lead again.
+    pub(crate) async fn restart(&mut self, label: &str) -> Result<()> {
+        self.operate(&["node", "drain", label]).await?;
+        self.cluster.end(label).await?;
+        self.cluster.again(&self.program, label)?;
+        self.cluster.ready(label).await?;
+        self.operate(&["node", "undrain", label]).await?;
+        Ok(())
+    }
+
+    /// The labels of all nodes, in the order in which they should be restarted.
+    pub(crate) async fn restart_order(&self) -> Result<Vec<String>> {
+        let said = self.operate(&["node", "restart-order", "--json"]).await?;
+        Ok(serde_json::from_str(&said)?)
+    }
+}
+
+struct OneClient {
+    client: Client,
+}
+
+impl Subject for OneClient {
+    fn read<'a>(&'a self, key: &'a str) -> Boxed<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let found = self.client.read("registers", key).await?;
+            Ok(found.map(|value| value.to_vec()))
+        })
+    }
+
+    fn write<'a>(&'a self, key: &'a str, value: Vec<u8>) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let value = Some(Bytes::from(value));
+            Ok(self.client.write("registers", key, value).await?)
+        })
+    }
+
+    fn section<'a>(&'a self, key: &'a str) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let keys = [key];
+            let section = self.client.enter("default", &keys, Enter::default());
+            Ok(section.await?.put_and_leave(key, "held").await?)
+        })
+    }
+
+    fn hold<'a>(&'a self, key: &'a str) -> Boxed<'a, Option<Box<dyn Held>>> {
+        Box::pin(async move {
+            let keys = [key];
+            let section = self.client.enter("default", &keys, Enter::default());
+            let (section, key) = (section.await?, key.to_owned());
+            Ok(Some(Box::new(Inside { section, key }) as Box<dyn Held>))
+        })
+    }
+
+    fn is_unknown(&self, error: &anyhow::Error) -> bool {
+        let known = error.downcast_ref::<Error>();
+        known.is_none_or(Error::may_have_taken_effect)
+    }
+}
+
+struct Inside {
+    section: Section,
+    key: String,
+}
+
+impl Held for Inside {
+    fn put(&self, value: Vec<u8>) -> Boxed<'_, ()> {
+        Box::pin(async move { Ok(self.section.put(&self.key, value).await?) })
+    }
+
+    fn leave(self: Box<Self>) -> Boxed<'static, ()> {
+        Box::pin(async move { Ok(self.section.leave_and_wait().await?) })
+    }
+}
