@@ -348,6 +348,9 @@ impl Driver {
     }
 
     fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
+        if let Some(v1::session_reply::Reply::Leaving(_)) = message.reply {
+            return self.part(now, link);
+        }
         self.is_reachable(link.0, true);
         let Some(transmission) = self.open.get_mut(&message.id) else {
             return;
@@ -374,6 +377,18 @@ impl Driver {
         }
         self.session
             .on_reply(now, link.0, number, reply, &mut self.events);
+    }
+
+    /// A node stops, or hands over what it leads. What was sent there is answered on the connection
+    /// that is left behind; what comes is sent elsewhere, to whoever the others say is there.
+    fn part(&mut self, now: Now, link: LinkId) {
+        if self.links.get(&link.0).is_some_and(|l| l.id == link) {
+            self.links.remove(&link.0);
+        }
+        self.session.avoid(now, link.0);
+        if self.look.is_some() {
+            self.look = Some(Instant::now());
+        }
     }
 
     fn down(&mut self, now: Now, link: LinkId, why: Why) {

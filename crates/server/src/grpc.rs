@@ -17,8 +17,12 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::{Request, Response, Status, Streaming};
+
+/// How long clients with a stream have to go on elsewhere once they were told that the node stops.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Most requests open on one stream.
 const STREAM_OPEN_MAX: usize = 4_096;
@@ -132,6 +136,8 @@ pub(crate) struct SessionReplies {
     /// Why no more requests are read, if not because the client has none.
     broken: Broken,
     reader: tokio::task::JoinHandle<()>,
+    /// Until the client has been told that this node had better not be asked.
+    leaving: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Drop for SessionReplies {
@@ -149,6 +155,13 @@ impl Stream for SessionReplies {
     type Item = Result<v1::SessionReply, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(leaving) = &mut self.leaving
+            && leaving.as_mut().poll(cx).is_ready()
+        {
+            self.leaving = None;
+            let reply = Some(WireReply::Leaving(v1::Nothing {}));
+            return Poll::Ready(Some(Ok(v1::SessionReply { id: 0, reply })));
+        }
         let Some((id, reply)) = ready!(self.answers.poll_recv(cx)) else {
             let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
             return Poll::Ready(broken.take().map(Err));
@@ -169,8 +182,8 @@ impl Stream for SessionReplies {
     }
 }
 
-/// Reads requests of a `Session` stream until it ends, breaks, or the node stops. While
-/// [`STREAM_OPEN_MAX`] are open it reads no further, and the client feels it.
+/// Reads requests of a `Session` stream until it ends or breaks, or the node has stopped for as long
+/// as clients have to end it ([`GOODBYE`]). While [`STREAM_OPEN_MAX`] are open it reads no further, and the client feels it.
 async fn read_session(
     porter: Arc<Porter>,
     mut requests: Streaming<v1::SessionRequest>,
@@ -179,22 +192,33 @@ async fn read_session(
     broken: Broken,
 ) {
     let places = Arc::new(Semaphore::new(STREAM_OPEN_MAX));
-    let closed = porter.closed();
-    tokio::pin!(closed);
+    let over = async {
+        porter.closed().await;
+        tokio::time::sleep(GOODBYE).await;
+    };
+    tokio::pin!(over);
     loop {
         let next = tokio::select! {
             next = requests.message() => next,
-            () = &mut closed => Err(errors::to_status(&stopping())),
+            () = &mut over => Err(errors::to_status(&stopping())),
+        };
+        let brief_only = || {
+            let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.retain(|_, entry| !entry.kind.0);
         };
         let v1::SessionRequest { id, operation } = match next {
             Ok(Some(request)) => request,
-            Ok(None) => return,
+            Ok(None) => {
+                // Of who goes on elsewhere all is answered that can be. Who waits, waits there.
+                if porter.is_leaving() {
+                    brief_only();
+                }
+                return;
+            }
             Err(status) => {
                 // Open brief requests are answered before the client is told. Nothing more comes of
                 // those that follow: they would keep the stream, of which nobody reads.
-                open.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .retain(|_, entry| !entry.kind.0);
+                brief_only();
                 *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
                 return;
             }
@@ -383,7 +407,10 @@ impl Fermata for Service {
         let requests = r.into_inner();
         let reader = read_session(self.0.clone(), requests, sink, open.clone(), broken.clone());
         let reader = tokio::spawn(reader);
+        let porter = self.0.clone();
+        let leaving = Box::pin(async move { porter.leaving().await });
         Ok(Response::new(SessionReplies {
+            leaving: Some(leaving),
             porter: self.0.clone(),
             answers,
             open,

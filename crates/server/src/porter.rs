@@ -350,6 +350,20 @@ impl Porter {
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
+    /// Ready once the node begins to stop, or to hand over what it leads: whoever has a stream here
+    /// had better go on elsewhere.
+    pub(crate) async fn leaving(&self) {
+        tokio::select! {
+            () = self.closed() => {}
+            () = self.roster.begins_to_drain(self.node) => {}
+        }
+    }
+
+    /// Whether that has begun.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_closing() || self.roster.known().drains(self.node)
+    }
+
     /// A request number above all that this node gave before: microseconds since 1970 or more.
     pub(crate) fn next_number(&self) -> u64 {
         let wall = clock::wall();

@@ -7,7 +7,8 @@ use fermata_protocol::base::{Cluster, Group, NodeInfo, NodeName, SegmentId, Site
 use fermata_protocol::node::Here;
 use fermata_protocol::registry::Standing;
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use tokio::sync::watch;
 
 /// What is known at a moment.
 #[derive(Debug)]
@@ -83,23 +84,30 @@ impl Known {
 
 /// What is known now.
 #[derive(Debug)]
-pub(crate) struct Roster(RwLock<Arc<Known>>);
+pub(crate) struct Roster(watch::Sender<Arc<Known>>);
 
 impl Roster {
     /// What a cluster begins with.
     pub(crate) fn new(cluster: &Cluster) -> Roster {
-        Roster(RwLock::new(Arc::new(Known::beginning(cluster))))
+        Roster(watch::Sender::new(Arc::new(Known::beginning(cluster))))
     }
 
     /// What is known now.
     pub(crate) fn known(&self) -> Arc<Known> {
-        let known = self.0.read();
-        known.unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone()
     }
 
     /// From now on this is known.
     pub(crate) fn show(&self, known: Arc<Known>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = known;
+        self.0.send_replace(known);
+    }
+
+    /// Ready once a node begins to hand over what it leads, if it has not already.
+    pub(crate) async fn begins_to_drain(&self, node: NodeName) {
+        let mut shown = self.0.subscribe();
+        // The sender is here, so these end by what is shown only.
+        let _ = shown.wait_for(|known| !known.drains(node)).await;
+        let _ = shown.wait_for(|known| known.drains(node)).await;
     }
 }
 

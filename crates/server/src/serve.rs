@@ -5,6 +5,7 @@ use crate::config::{Clients, Resolved, ServerConfig};
 use crate::descriptors::Descriptors;
 use crate::driver::{DriverThread, Parts};
 use crate::engine::Engine;
+use crate::grpc::GOODBYE;
 use crate::hosted::Hosted;
 use crate::listen::{self, Face, Terms};
 use crate::mailbox::{Event, Mailbox};
@@ -371,13 +372,13 @@ async fn start_driver(parts: Parts) -> Result<DriverEnd, StartError> {
     }
 }
 
-/// Waits for the stop or for the driver's own end. A stop closes the faces, lets the node retire,
-/// and gives the last answers time to leave.
+/// Waits for the stop or for the driver's own end. A stop closes the faces, gives clients time to go
+/// on elsewhere, lets the node retire, and gives the last answers time to leave.
 async fn until_stopped(
     shutdown: impl Future<Output = ()>,
     mut driver_end: DriverEnd,
     mailbox: &Mailbox,
-    faces: JoinSet<()>,
+    mut faces: JoinSet<()>,
     porter: &Porter,
 ) -> Result<(), StartError> {
     let defect =
@@ -394,6 +395,9 @@ async fn until_stopped(
         };
     }
     tracing::info!("stopping");
+    // Who has a stream is told, and what was sent meanwhile is still done.
+    let leaving = async { while faces.join_next().await.is_some() {} };
+    let _late = tokio::time::timeout(GOODBYE, leaving).await;
     mailbox.put(Event::Retire);
     let end = driver_end.await;
     last_answers(faces).await;

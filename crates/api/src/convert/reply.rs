@@ -347,6 +347,11 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
         Wire::Admitted(admitted) => Reply::Admitted(Box::new(ring::admitted_from(&admitted)?)),
         Wire::Ring(status) => Reply::Ring(Box::new(ring::ring_from(status)?)),
         Wire::Refusal(r) => Reply::Refused(refusal_from_proto(r)),
+        // Of the stream, not of a request.
+        Wire::Leaving(_) => Reply::Refused(Refusal::unknown(
+            Code::Unavailable,
+            "this node is about to stop: ask again at another node",
+        )),
     })
 }
 
