@@ -16,6 +16,7 @@ mod music;
 mod outage;
 mod processes;
 mod report;
+mod ring;
 mod storage;
 mod workload;
 
@@ -40,13 +41,19 @@ enum What {
     Outage(outage::OutageArgs),
     /// MUSIC's figures, beside real Cassandra, ZooKeeper and etcd.
     Music(music::MusicArgs),
+    /// Members that come and go.
+    #[command(hide = true)]
+    Ring(ring::RingArgs),
 }
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    // It has runtimes of its own, one for each site.
+    // These have runtimes of their own, one for each site.
     if let What::Music(args) = &cli.what {
         return music::run(args);
+    }
+    if let What::Ring(args) = &cli.what {
+        return ring::run(args);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -56,7 +63,7 @@ fn main() -> Result<()> {
             What::Storage(args) => storage::run(args).await,
             What::Figure1(args) => figure1::run(args).await,
             What::Outage(args) => outage::run(args).await,
-            What::Music(_) => unreachable!("it has returned above"),
+            What::Music(_) | What::Ring(_) => unreachable!("these have returned above"),
         }
     })
 }

@@ -23,15 +23,15 @@
 //! Figure 4(b), nine nodes, is left out.
 
 mod bare;
-mod etcd;
+pub(crate) mod etcd;
 mod fermata;
 mod figures;
 mod load;
 mod page;
 mod paper;
-mod place;
+pub(crate) mod place;
 mod servers;
-mod system;
+pub(crate) mod system;
 mod targets;
 mod zookeeper;
 
