@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RingArgs) -> Result<()> {
     };
     let place = Place::new(delays, profile)?;
     let is_wanted = |name| args.system.as_deref().is_none_or(|wanted| wanted == name);
-    for lasts in [false, true] {
+    for lasts in [true, false] {
         if is_wanted("etcd") {
             trial("etcd", &place, &mut Etcd::start(&place)?, lasts)?;
         }

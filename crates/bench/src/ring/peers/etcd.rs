@@ -341,3 +341,30 @@ impl Subject for Client {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_asked_again_only_if_it_was_not_sent() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(is_unsent(&anyhow::Error::new(refused)));
+        let lost = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(!is_unsent(&anyhow::Error::new(lost)));
+        let unavailable = anyhow::Error::new(Status::unavailable("etcdserver: request timed out"));
+        assert!(!is_unsent(&unavailable));
+        assert!(is_unavailable(&unavailable));
+        let invalid = anyhow::Error::new(Status::invalid_argument("etcdserver: key is not given"));
+        assert!(!is_unavailable(&invalid));
+    }
+
+    #[test]
+    fn a_change_that_comes_too_early_is_asked_again() {
+        let refused = |said| is_early(&anyhow::Error::new(Status::failed_precondition(said)));
+        assert!(refused(
+            "etcdserver: can only promote a learner member which is in sync with leader"
+        ));
+        assert!(!refused("etcdserver: member not found"));
+    }
+}

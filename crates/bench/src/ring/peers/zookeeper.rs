@@ -9,23 +9,21 @@
 //! **Clients** have one session, and find another server by themselves. The documentation leaves
 //! to them what is to be done with `ConnectionLoss`: what may be done twice is asked again, and
 //! that is all that there is here, for a write replaces the whole value. A lock is the usual recipe
-//! with ephemeral sequential nodes, whose names have a part that the client knows again after such
-//! a loss. A session that has expired is replaced by a new one.
+//! with ephemeral sequential nodes, whose names begin with the session's, so that a client finds
+//! its own again after such a loss. A session that has expired is replaced by a new one.
 //!
 //! **A linearizable read** is `sync` and then the read, as the documentation has it. A leader that
 //! has just been replaced, and does not know it yet, may still answer the `sync`.
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fermata_peers::System;
 use tokio::sync::RwLock;
-use zookeeper_client::{
-    Acls, Client as Session, CreateMode, CreateOptions, EnsembleUpdate, Error, LockOptions,
-    LockPrefix,
-};
+use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, EnsembleUpdate, Error};
 
 use super::super::subject::Subject;
 use super::{Ensemble, PATIENCE, PAUSE, Peer};
@@ -41,6 +39,14 @@ const OPENED_MAX: usize = 64;
 const VALUES: &str = "/ring/values";
 const LOCKS: &str = "/ring/locks";
 
+/// What comes before the number in the names of those who wait for a lock, behind their session's.
+const PREFIX: &str = "lock-";
+
+/// Before something is asked again: a client says at once that it has no server.
+const LOSS: Duration = Duration::from_millis(10);
+
+const MEMBER: CreateOptions<'static> =
+    CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 const NODE: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
 /// Three members, and a spare.
@@ -177,6 +183,8 @@ async fn open(servers: &str) -> Result<Session, Error> {
 struct Client {
     servers: String,
     session: RwLock<Session>,
+    /// Locks in whose queues this client may have a node that it does not know of.
+    doubts: Mutex<BTreeSet<String>>,
 }
 
 impl Client {
@@ -196,6 +204,7 @@ impl Client {
         Ok(Client {
             servers,
             session: RwLock::new(session),
+            doubts: Mutex::default(),
         })
     }
 
@@ -225,8 +234,7 @@ impl Client {
             };
             match done {
                 Err(why) if is_lost(&why) && begun.elapsed() < PATIENCE => {
-                    // It says so at once while it has no server.
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    tokio::time::sleep(LOSS).await;
                 }
                 done => return Ok(done?),
             }
@@ -244,6 +252,7 @@ fn is_lost(why: &Error) -> bool {
             | Error::ClientClosed
             | Error::Timeout
             | Error::NoHosts
+            // What the socket said.
             | Error::Custom(_)
     )
 }
@@ -298,13 +307,7 @@ impl Subject for Client {
             self.tried(|session| {
                 let lock = &lock;
                 async move {
-                    let prefix = LockPrefix::new_curator(lock, "lock-")?;
-                    let options =
-                        LockOptions::new(Acls::anyone_all()).with_ancestor_options(NODE)?;
-                    let held = session.lock(prefix, b"", options).await?;
-                    let member = held.lock_path().to_owned();
-                    // Dropped, it would be deleted by nobody knows when.
-                    std::mem::forget(held);
+                    let member = self.enter(&session, lock).await?;
                     leave(&session, &member).await
                 }
             })
@@ -313,13 +316,95 @@ impl Subject for Client {
     }
 }
 
-/// Deletes the node of a lock. With the session it is gone, too.
+impl Client {
+    /// Waits for a lock, and returns this session's node in its queue. An earlier call that has
+    /// failed may have left one; that is taken again.
+    async fn enter(&self, session: &Session, lock: &str) -> Result<String, Error> {
+        let prefix = format!("{:016x}-{PREFIX}", session.session_id().0);
+        let mut member = None;
+        if self.doubts().contains(lock) {
+            // Without it, this server may not have what the one before has done.
+            session.sync(lock).await?;
+            let waiting = waiting(session, lock).await?;
+            member = waiting.into_iter().find(|name| name.starts_with(&prefix));
+        }
+        self.doubts().insert(lock.to_owned());
+        let member = match member {
+            Some(member) => member,
+            None => join(session, lock, &prefix).await?,
+        };
+        loop {
+            let waiting = waiting(session, lock).await?;
+            let turn = waiting.iter().position(|name| *name == member);
+            match turn {
+                None => return Err(Error::SessionExpired),
+                Some(0) => break,
+                Some(turn) => {
+                    let before = format!("{lock}/{}", waiting[turn - 1]);
+                    let (stat, gone) = session.check_and_watch_stat(&before).await?;
+                    if stat.is_some() {
+                        gone.changed().await;
+                    }
+                }
+            }
+        }
+        self.doubts().remove(lock);
+        Ok(format!("{lock}/{member}"))
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.doubts.lock().expect("nobody panics with it")
+    }
+}
+
+/// Joins the queue of a lock, whose node is made by whoever first misses it.
+async fn join(session: &Session, lock: &str, prefix: &str) -> Result<String, Error> {
+    let path = format!("{lock}/{prefix}");
+    loop {
+        match session.create(&path, b"", &MEMBER).await {
+            Ok((_, sequence)) => return Ok(format!("{prefix}{sequence}")),
+            Err(Error::NoNode) => session.mkdir(lock, &NODE).await?,
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// Who waits for a lock, in turn.
+async fn waiting(session: &Session, lock: &str) -> Result<Vec<String>, Error> {
+    let mut names = match session.list_children(lock).await {
+        Err(Error::NoNode) => Vec::new(),
+        done => done?,
+    };
+    // Ten digits, or more than ten, which come later.
+    names.sort_by_key(|name| {
+        let number = name.rsplit('-').next().unwrap_or_default();
+        (number.len(), number.to_owned())
+    });
+    Ok(names)
+}
+
+/// Deletes a node in the queue of a lock. With the session it is gone, too.
 async fn leave(session: &Session, member: &str) -> Result<(), Error> {
     loop {
         match session.delete(member, None).await {
-            Err(Error::ConnectionLoss) => {}
             Err(Error::NoNode | Error::SessionExpired) => return Ok(()),
+            Err(why) if is_lost(&why) && !session.state().is_terminated() => {
+                tokio::time::sleep(LOSS).await;
+            }
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_is_asked_again_and_what_was_refused_is_not() {
+        assert!(is_lost(&Error::ConnectionLoss));
+        assert!(is_lost(&Error::SessionExpired));
+        assert!(!is_lost(&Error::NoNode));
+        assert!(!is_lost(&Error::BadVersion));
     }
 }
