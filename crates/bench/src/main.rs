@@ -48,9 +48,11 @@ enum What {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    // It has runtimes of its own, one for each site.
-    if let What::Music(args) = &cli.what {
-        return music::run(args);
+    // They have runtimes of their own, for each site.
+    match &cli.what {
+        What::Music(args) => return music::run(args),
+        What::Ring(args) => return ring::run(args),
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -60,8 +62,7 @@ fn main() -> Result<()> {
             What::Storage(args) => storage::run(args).await,
             What::Figure1(args) => figure1::run(args).await,
             What::Outage(args) => outage::run(args).await,
-            What::Ring(args) => ring::run(args).await,
-            What::Music(_) => unreachable!("it has returned above"),
+            What::Ring(_) | What::Music(_) => unreachable!("they have returned above"),
         }
     })
 }

@@ -69,7 +69,7 @@ impl Server for Cassandra {
         &[CLIENTS, PEERS]
     }
 
-    fn files(&self, place: &Place, i: u8) -> Vec<(&'static str, String)> {
+    fn files(&self, place: &Place, i: u8, _: &[u8]) -> Vec<(&'static str, String)> {
         let rack = format!("dc={}\nrack=rack1\n", place.spec.dc(i));
         vec![
             ("cassandra.yaml", yaml(place, i)),
@@ -79,7 +79,7 @@ impl Server for Cassandra {
         ]
     }
 
-    fn command(&self, place: &Place, i: u8) -> io::Result<Vec<String>> {
+    fn command(&self, place: &Place, i: u8, _: &[u8]) -> io::Result<Vec<String>> {
         let jars = jars(&place.installed)?;
         let mut command = vec![java()];
         command.extend(inside_of_java());
@@ -410,7 +410,7 @@ mod tests {
         let mut spec = Spec::new(System::Cassandra, 3);
         assert_eq!(spec.dc(3), "dc1");
         spec.dcs = true;
-        let files = Cassandra.files(&place(spec.clone()), 3);
+        let files = Cassandra.files(&place(spec.clone()), 3, &[1, 2, 3]);
         assert!(files.iter().any(|(_, text)| text == "dc=dc3\nrack=rack1\n"));
         assert_eq!(management_port(&spec, 1), 16385);
         spec.base = Some(Ipv4Addr::new(127, 0, 63, 1));

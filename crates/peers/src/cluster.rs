@@ -61,7 +61,7 @@ impl Place {
 
     /// A port of node `i`.
     pub(crate) fn address(&self, i: u8, port: u16) -> SocketAddr {
-        SocketAddr::from((self.spec.ip(i), port))
+        SocketAddr::from((self.spec.ip(i), self.spec.port(i, port)))
     }
 
     /// The process of node `i`, if it ever had one.
@@ -79,11 +79,17 @@ pub(crate) trait Server: Sync {
     /// The ports of a node; the first is its clients'.
     fn ports(&self) -> &'static [u16];
 
-    /// Its configuration: paths below its folder, and what is in them.
-    fn files(&self, place: &Place, i: u8) -> Vec<(&'static str, String)>;
+    /// Its configuration, for when it joins these members, of which it is one: paths below its
+    /// folder, and what is in them.
+    fn files(&self, place: &Place, i: u8, members: &[u8]) -> Vec<(&'static str, String)>;
 
-    /// Program and arguments.
-    fn command(&self, place: &Place, i: u8) -> io::Result<Vec<String>>;
+    /// Program and arguments, to join these members.
+    fn command(&self, place: &Place, i: u8, members: &[u8]) -> io::Result<Vec<String>>;
+
+    /// How a list of members names it.
+    fn member(&self, place: &Place, i: u8) -> String {
+        place.spec.ip(i).to_string()
+    }
 
     /// What the node says of itself, if it serves; else why it does not.
     fn serves(&self, place: &Place, i: u8) -> io::Result<String>;
@@ -231,14 +237,21 @@ impl Cluster {
         &self.place.folder
     }
 
-    /// Where clients reach the nodes, in order.
+    /// Where clients reach the nodes, in order, without the spares.
     pub fn endpoints(&self) -> Vec<SocketAddr> {
-        let port = self.server().ports()[0];
-        self.place
-            .spec
-            .numbers()
-            .map(|i| self.place.address(i, port))
-            .collect()
+        let numbers = self.place.spec.numbers();
+        numbers.map(|i| self.endpoint(i)).collect()
+    }
+
+    /// Where clients reach node `i`, from 1 on, which may be a spare.
+    pub fn endpoint(&self, i: u8) -> SocketAddr {
+        self.place.address(i, self.server().ports()[0])
+    }
+
+    /// How the system's own list of members names node `i`: ZooKeeper `server.I=…`, etcd `nI=URL`,
+    /// Cassandra its address.
+    pub fn member(&self, i: u8) -> String {
+        self.server().member(&self.place, i)
     }
 
     /// The address of node `i`, from 1 on.
@@ -251,9 +264,9 @@ impl Cluster {
         self.server().durability(&self.place.spec)
     }
 
-    /// How all nodes are doing, each asked.
+    /// How all nodes are doing, spares last, each asked.
     pub fn nodes(&self) -> Vec<Node> {
-        self.place.spec.numbers().map(|i| self.node(i)).collect()
+        self.place.spec.all().map(|i| self.node(i)).collect()
     }
 
     fn node(&self, i: u8) -> Node {
@@ -269,7 +282,7 @@ impl Cluster {
         };
         Node {
             number: i,
-            address: self.place.address(i, self.server().ports()[0]),
+            address: self.endpoint(i),
             state,
             pid: process.map(|process| process.pid),
             resident_mib: process.and_then(Process::resident_mib),
@@ -296,24 +309,26 @@ impl Cluster {
 
     /// Starts a node that is down, on the data that it has, and waits until it serves; if with it
     /// all are up, until all see each other. Where too few are up for anybody to serve (ZooKeeper,
-    /// etcd), until it listens.
+    /// etcd), until it listens. Where there are spares the members may be others by now, and it is
+    /// waited for alone.
     ///
     /// # Errors
     ///
     /// There is no such node, it is up, or it died or did not serve in time; the latter leaves it
-    /// running. Whose cluster this is has ended.
+    /// running. It is a spare that was never started. Whose cluster this is has ended.
     pub fn start_node(&self, i: u8) -> io::Result<()> {
-        self.check_number(i)?;
-        if self.place.state(i) != State::Down {
-            return Err(refused(format!("node {i} is not down")));
+        self.check_down(i)?;
+        if self.is_fresh(i) {
+            return Err(refused(format!(
+                "node {i} is a spare that was never started; start it as a new member"
+            )));
         }
-        let folder = &self.place.folder;
-        if !folder.join("cluster").exists() {
-            let folder = folder.display();
-            return Err(refused(format!("the cluster in {folder} has been ended")));
-        }
-        self.launch(i)?;
         let numbers = self.place.spec.numbers();
+        // Of those who have data, that names the members.
+        self.launch(i, &numbers.clone().collect::<Vec<_>>())?;
+        if self.place.spec.spares > 0 {
+            return self.wait(&[i], &|| self.server().serves(&self.place, i).map(drop));
+        }
         let up = numbers
             .filter(|&i| self.place.state(i) == State::Up)
             .count();
@@ -330,6 +345,32 @@ impl Cluster {
                 net::within(namespace.as_deref(), || net::connect(address))?.map(drop)
             }
         })
+    }
+
+    /// Starts a spare for the first time, to join `members`, and waits until it serves. The members
+    /// are told by somebody else: those of etcd before, those of ZooKeeper after.
+    ///
+    /// # Errors
+    ///
+    /// It is no spare, was started before, or one of the members does not exist; it died or did not
+    /// serve in time, which leaves it running. Whose cluster this is has ended.
+    pub fn start_spare(&self, i: u8, members: &[u8]) -> io::Result<()> {
+        self.check_down(i)?;
+        if !self.is_fresh(i) {
+            return Err(refused(format!("node {i} is no spare, or not any more")));
+        }
+        for member in members {
+            self.check_number(*member)?;
+        }
+        let mut members = members.to_vec();
+        members.push(i);
+        self.launch(i, &members)?;
+        self.wait(&[i], &|| self.server().serves(&self.place, i).map(drop))
+    }
+
+    /// Whether a node is a spare that was never started.
+    fn is_fresh(&self, i: u8) -> bool {
+        i > self.place.spec.nodes && self.place.process(i).is_none()
     }
 
     /// Lets a node stand still (SIGSTOP): its connections stay open, and it says nothing.
@@ -394,13 +435,28 @@ impl Cluster {
     }
 
     fn check_number(&self, i: u8) -> io::Result<()> {
-        let nodes = self.place.spec.nodes;
-        match (1..=nodes).contains(&i) {
+        let all = self.place.spec.all();
+        match all.contains(&i) {
             true => Ok(()),
             false => Err(refused(format!(
-                "there is no node {i}; they are 1 to {nodes}"
+                "there is no node {i}; they are 1 to {}",
+                all.end()
             ))),
         }
+    }
+
+    /// An error unless a node may be started.
+    fn check_down(&self, i: u8) -> io::Result<()> {
+        self.check_number(i)?;
+        if self.place.state(i) != State::Down {
+            return Err(refused(format!("node {i} is not down")));
+        }
+        let folder = &self.place.folder;
+        if !folder.join("cluster").exists() {
+            let folder = folder.display();
+            return Err(refused(format!("the cluster in {folder} has been ended")));
+        }
+        Ok(())
     }
 
     /// The process of a node that is not down.
@@ -416,21 +472,25 @@ impl Cluster {
     fn start_all(&self) -> io::Result<()> {
         let numbers: Vec<u8> = self.place.spec.numbers().collect();
         for &i in &numbers {
-            self.launch(i)?;
+            self.launch(i, &numbers)?;
         }
         self.wait(&numbers, &|| self.server().together(&self.place))
     }
 
-    fn launch(&self, i: u8) -> io::Result<()> {
+    fn launch(&self, i: u8, members: &[u8]) -> io::Result<()> {
         let folder = self.place.node(i);
         for below in ["data", "tmp"] {
             fs::create_dir_all(folder.join(below))?;
         }
-        for (path, text) in self.server().files(&self.place, i) {
-            fs::write(folder.join(path), text)?;
+        for (path, text) in self.server().files(&self.place, i, members) {
+            let path = folder.join(path);
+            // ZooKeeper writes into its file where to find the members, once these may change.
+            if self.place.spec.spares == 0 || !path.exists() {
+                fs::write(path, text)?;
+            }
         }
         let launch = Launch {
-            command: self.server().command(&self.place, i)?,
+            command: self.server().command(&self.place, i, members)?,
             namespace: self.place.spec.namespace(i),
             folder: &folder,
         };
@@ -473,11 +533,7 @@ impl Cluster {
 
     /// Ends all nodes by a signal, and kills those that are still there after `limit`.
     fn end(&self, signal: Signal, limit: Duration) {
-        let processes = self
-            .place
-            .spec
-            .numbers()
-            .filter_map(|i| self.place.process(i));
+        let processes = self.place.spec.all().filter_map(|i| self.place.process(i));
         let processes: Vec<Process> = processes.collect();
         // One that cannot be signalled is somebody else's, or this is not root any more; then
         // nobody here can end it.
@@ -503,7 +559,7 @@ impl Cluster {
 
     /// Removes what is the cluster's in its folder, and that, too, if nothing else is in it.
     fn remove(&self) {
-        for i in self.place.spec.numbers() {
+        for i in self.place.spec.all() {
             let folder = self.place.node(i);
             if let Err(error) = fs::remove_dir_all(&folder)
                 && error.kind() != io::ErrorKind::NotFound
@@ -532,7 +588,7 @@ impl Drop for Cluster {
         };
         self.end(Signal::KILL, ENDING);
         if std::thread::panicking() {
-            for i in self.place.spec.numbers() {
+            for i in self.place.spec.all() {
                 let log = end_of(&self.place.node(i).join("log"), LOG_LINES);
                 eprintln!("node {i} of {} said last:\n{log}", self.place.spec.system);
             }
@@ -594,10 +650,12 @@ fn run_folder(spec: &Spec) -> io::Result<PathBuf> {
 
 /// An error that says which address of the nodes is in use.
 fn free(spec: &Spec) -> io::Result<()> {
-    for i in spec.numbers() {
+    for i in spec.all() {
         let namespace = spec.namespace(i);
         let namespace = namespace.as_deref();
-        net::free(namespace, spec.ip(i), server(spec.system).ports())?;
+        let ports = server(spec.system).ports().iter();
+        let ports: Vec<u16> = ports.map(|port| spec.port(i, *port)).collect();
+        net::free(namespace, spec.ip(i), &ports)?;
         if spec.system == System::Cassandra {
             let port = cassandra::management_port(spec, i);
             net::free(namespace, Ipv4Addr::LOCALHOST, &[port])?;
@@ -633,7 +691,7 @@ fn prepare(place: &Place) -> io::Result<()> {
     let spec = &place.spec;
     let folder = place.folder.display();
     let before: Vec<u8> = match fs::read_to_string(place.folder.join("cluster")) {
-        Ok(text) => Spec::of_text(&text)?.numbers().collect(),
+        Ok(text) => Spec::of_text(&text)?.all().collect(),
         Err(_) => Vec::new(),
     };
     if before.iter().any(|&i| place.state(i) != State::Down) {
@@ -642,13 +700,16 @@ fn prepare(place: &Place) -> io::Result<()> {
         )));
     }
     free(spec)?;
-    if spec.keep && before != spec.numbers().collect::<Vec<_>>() {
+    if spec.keep && before != spec.all().collect::<Vec<_>>() {
         let error = format!("the data in {folder} is not that of {} nodes", spec.nodes);
         return Err(refused(error));
     }
     if !spec.keep {
-        for i in before {
-            fs::remove_dir_all(place.node(i))?;
+        // A spare that was never started has no folder.
+        for folder in before.into_iter().map(|i| place.node(i)) {
+            if folder.exists() {
+                fs::remove_dir_all(folder)?;
+            }
         }
     }
     fs::write(place.folder.join("cluster"), spec.to_text())

@@ -22,25 +22,25 @@ impl Server for Etcd {
         &[CLIENTS, PEERS]
     }
 
-    fn files(&self, _: &Place, _: u8) -> Vec<(&'static str, String)> {
+    fn files(&self, _: &Place, _: u8, _: &[u8]) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 
-    fn command(&self, place: &Place, i: u8) -> io::Result<Vec<String>> {
+    fn command(&self, place: &Place, i: u8, members: &[u8]) -> io::Result<Vec<String>> {
         let spec = &place.spec;
-        let url = |i: u8, port: u16| format!("http://{}:{port}", spec.ip(i));
-        let members = spec.numbers().map(|j| format!("n{j}={}", url(j, PEERS)));
-        let members: Vec<String> = members.collect();
+        let url = |port: u16| format!("http://{}", place.address(i, port));
+        let members: Vec<String> = members.iter().map(|j| self.member(place, *j)).collect();
+        let state = if i > spec.nodes { "existing" } else { "new" };
         let word = str::to_owned;
         let ours = [
             ("name", format!("n{i}")),
             ("data-dir", place.node(i).join("data").display().to_string()),
-            ("listen-client-urls", url(i, CLIENTS)),
-            ("advertise-client-urls", url(i, CLIENTS)),
-            ("listen-peer-urls", url(i, PEERS)),
-            ("initial-advertise-peer-urls", url(i, PEERS)),
+            ("listen-client-urls", url(CLIENTS)),
+            ("advertise-client-urls", url(CLIENTS)),
+            ("listen-peer-urls", url(PEERS)),
+            ("initial-advertise-peer-urls", url(PEERS)),
             ("initial-cluster", members.join(",")),
-            ("initial-cluster-state", word("new")),
+            ("initial-cluster-state", word(state)),
             ("initial-cluster-token", word("peers")),
             ("log-level", word("warn")),
             ("quota-backend-bytes", (8_u64 << 30).to_string()),
@@ -49,6 +49,10 @@ impl Server for Etcd {
         let mut command = vec![place.installed.join("etcd").display().to_string()];
         command.extend(flags.iter().map(|(key, value)| format!("--{key}={value}")));
         Ok(command)
+    }
+
+    fn member(&self, place: &Place, i: u8) -> String {
+        format!("n{i}=http://{}", place.address(i, PEERS))
     }
 
     fn serves(&self, place: &Place, i: u8) -> io::Result<String> {
@@ -91,13 +95,33 @@ mod tests {
             folder: "/run".into(),
             installed: "/etcd".into(),
         };
-        let command = Etcd.command(&place, 2).expect("no file is read");
+        let command = Etcd.command(&place, 2, &[1, 2]).expect("no file is read");
         let has = |flag: &str| assert!(command.iter().any(|f| f == flag), "{flag}: {command:?}");
         assert_eq!(command[0], "/etcd/etcd");
         has("--initial-cluster=n1=http://127.0.0.1:2380,n2=http://127.0.0.2:2380");
         has("--listen-client-urls=http://127.0.0.2:2379");
         has("--heartbeat-interval=200");
         has("--log-level=info");
+    }
+
+    #[test]
+    fn a_spare_joins_the_members_that_there_are() {
+        let mut spec = Spec::new(System::Etcd, 3);
+        spec.spares = 1;
+        let place = Place {
+            spec,
+            folder: "/run".into(),
+            installed: "/etcd".into(),
+        };
+        let command = Etcd.command(&place, 4, &[1, 3, 4]);
+        let command = command.expect("no file is read");
+        let has = |flag: &str| assert!(command.iter().any(|f| f == flag), "{flag}: {command:?}");
+        has("--initial-cluster-state=existing");
+        has(
+            "--initial-cluster=n1=http://127.0.0.1:2380,n3=http://127.0.0.3:2380,\
+             n4=http://127.0.0.1:12380",
+        );
+        has("--listen-client-urls=http://127.0.0.1:12379");
     }
 
     #[test]

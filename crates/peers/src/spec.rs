@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Most nodes of one cluster.
 pub const NODES_MAX: u8 = 13;
 
+/// A spare's ports are so far above the usual ones, which the node beside it has.
+const SPARE_PORTS: u16 = 10_000;
+
 /// A system that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
@@ -111,6 +114,12 @@ pub struct Spec {
     pub system: System,
     /// How many, from 1 to [`NODES_MAX`].
     pub nodes: u8,
+    /// How many are kept beside them, numbered on from the last: they have addresses and folders,
+    /// and are neither started nor members before
+    /// [`start_spare`](crate::Cluster::start_spare). The first lives beside node 1, at its address
+    /// and in its namespace, with ports 10,000 above the usual ones, the second beside node 2, and
+    /// so on. Only of ZooKeeper and etcd, whose members then may change.
+    pub spares: u8,
     /// Address of node 1; node `i` has the one `i - 1` above it. By default a detached cluster has
     /// 127.0.0.1, an owned one any that is free at the moment, so that tests run at once, and one
     /// in namespaces 10.77.0.1.
@@ -155,6 +164,7 @@ impl Spec {
         Spec {
             system,
             nodes,
+            spares: 0,
             base: None,
             netns: None,
             folder: None,
@@ -193,12 +203,46 @@ impl Spec {
                 self.ip(1)
             )));
         }
+        self.check_spares()?;
         let lines = |text: &str| text.contains(['\n', '\r']) || text.is_empty();
         match self.settings.iter().find(|(k, v)| lines(k) || lines(v)) {
             Some((key, _)) => Err(refused(format!(
                 "setting `{key}` is empty or has two lines"
             ))),
             None => Ok(()),
+        }
+    }
+
+    fn check_spares(&self) -> io::Result<()> {
+        let (spares, nodes) = (self.spares, self.nodes);
+        if spares > nodes {
+            return Err(refused(format!(
+                "{spares} spares have no place beside {nodes} nodes; there is one for each"
+            )));
+        }
+        if spares > 0 && self.system == System::Cassandra {
+            return Err(refused("a cluster of cassandra has no spares".to_owned()));
+        }
+        if spares > 0 && self.keep {
+            return Err(refused(
+                "a cluster with spares starts on no old data: that may name other members"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The node whose address and namespace node `i` has: itself, unless it is a spare.
+    fn host(&self, i: u8) -> u8 {
+        if i > self.nodes { i - self.nodes } else { i }
+    }
+
+    /// What `port` is for node `i`.
+    pub(crate) fn port(&self, i: u8, port: u16) -> u16 {
+        if i > self.nodes {
+            port + SPARE_PORTS
+        } else {
+            port
         }
     }
 
@@ -209,17 +253,23 @@ impl Spec {
             Some(_) => namespaces,
             None => Ipv4Addr::LOCALHOST,
         });
-        Ipv4Addr::from_bits(base.to_bits() + u32::from(i) - 1)
+        Ipv4Addr::from_bits(base.to_bits() + u32::from(self.host(i)) - 1)
     }
 
-    /// All nodes' numbers.
+    /// The numbers of all nodes and spares.
+    pub(crate) fn all(&self) -> std::ops::RangeInclusive<u8> {
+        1..=self.nodes + self.spares
+    }
+
+    /// The numbers of the nodes that are members from the start.
     pub(crate) fn numbers(&self) -> std::ops::RangeInclusive<u8> {
         1..=self.nodes
     }
 
     /// The namespace of node `i`.
     pub(crate) fn namespace(&self, i: u8) -> Option<String> {
-        self.netns.as_ref().map(|prefix| format!("{prefix}{i}"))
+        let host = self.host(i);
+        self.netns.as_ref().map(|prefix| format!("{prefix}{host}"))
     }
 
     /// The data centre of node `i`.
@@ -266,6 +316,9 @@ impl Spec {
         };
         line("system", &self.system);
         line("nodes", &self.nodes);
+        if self.spares > 0 {
+            line("spares", &self.spares);
+        }
         line("base", &self.ip(1));
         if let Some(netns) = &self.netns {
             line("netns", netns);
@@ -297,6 +350,7 @@ impl Spec {
             match key {
                 "system" => spec.system = value.parse()?,
                 "nodes" => spec.nodes = value.parse().map_err(|_| damaged())?,
+                "spares" => spec.spares = value.parse().map_err(|_| damaged())?,
                 "base" => spec.base = Some(value.parse().map_err(|_| damaged())?),
                 "netns" => spec.netns = Some(value.to_owned()),
                 "quick" => spec.quick = value.parse().map_err(|_| damaged())?,
@@ -360,6 +414,33 @@ mod tests {
         assert!(spec.check().is_ok());
         spec.nodes = 0;
         assert!(spec.check().is_err());
+    }
+
+    #[test]
+    fn a_spare_is_beside_a_first_node_at_other_ports() {
+        let mut spec = Spec::new(System::Etcd, 3);
+        spec.netns = Some("site".to_owned());
+        spec.spares = 2;
+        assert!(spec.check().is_ok());
+        assert_eq!(spec.ip(5), spec.ip(2));
+        assert_eq!(spec.namespace(4).as_deref(), Some("site1"));
+        assert_eq!((spec.port(3, 2379), spec.port(4, 2379)), (2379, 12379));
+        assert_eq!((spec.numbers(), spec.all()), (1..=3, 1..=5));
+        let read = Spec::of_text(&spec.to_text()).expect("our own text");
+        assert_eq!(read.spares, 2);
+    }
+
+    #[test]
+    fn spares_that_cannot_be_are_refused() {
+        let refused = |change: fn(&mut Spec)| {
+            let mut spec = Spec::new(System::Zookeeper, 1);
+            spec.spares = 1;
+            change(&mut spec);
+            spec.check().expect_err("refused").to_string()
+        };
+        assert!(refused(|spec| spec.spares = 2).contains("2 spares"));
+        assert!(refused(|spec| spec.system = System::Cassandra).contains("no spares"));
+        assert!(refused(|spec| spec.keep = true).contains("no old data"));
     }
 
     #[test]

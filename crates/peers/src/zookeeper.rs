@@ -32,15 +32,15 @@ impl Server for Zookeeper {
         &[CLIENTS, PEERS, ELECTION]
     }
 
-    fn files(&self, place: &Place, i: u8) -> Vec<(&'static str, String)> {
+    fn files(&self, place: &Place, i: u8, members: &[u8]) -> Vec<(&'static str, String)> {
         vec![
-            ("zoo.cfg", configuration(place, i)),
+            ("zoo.cfg", configuration(place, i, members)),
             ("data/myid", format!("{i}\n")),
             ("logback.xml", LOGBACK.to_owned()),
         ]
     }
 
-    fn command(&self, place: &Place, i: u8) -> io::Result<Vec<String>> {
+    fn command(&self, place: &Place, i: u8, _: &[u8]) -> io::Result<Vec<String>> {
         let spec = &place.spec;
         let heap = spec.heap_mib.unwrap_or(if spec.quick { 128 } else { 512 });
         let folder = place.node(i);
@@ -69,6 +69,16 @@ impl Server for Zookeeper {
         command.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".to_owned());
         command.push(format!("{folder}/zoo.cfg"));
         Ok(command)
+    }
+
+    fn member(&self, place: &Place, i: u8) -> String {
+        let [peers, election, clients] =
+            [PEERS, ELECTION, CLIENTS].map(|port| place.spec.port(i, port));
+        let ip = place.spec.ip(i);
+        match changeable(&place.spec) {
+            true => format!("server.{i}={ip}:{peers}:{election}:participant;{ip}:{clients}"),
+            false => format!("server.{i}={ip}:{peers}:{election}"),
+        }
     }
 
     fn serves(&self, place: &Place, i: u8) -> io::Result<String> {
@@ -122,7 +132,12 @@ fn synced(said: &str) -> Option<u64> {
     line.trim().split('.').next()?.parse().ok()
 }
 
-fn configuration(place: &Place, i: u8) -> String {
+/// Whether the members may change. Then each line of them says where clients are served, too.
+fn changeable(spec: &Spec) -> bool {
+    spec.spares > 0
+}
+
+fn configuration(place: &Place, i: u8, members: &[u8]) -> String {
     let spec = &place.spec;
     let word = str::to_owned;
     let mut ours = vec![
@@ -130,8 +145,6 @@ fn configuration(place: &Place, i: u8) -> String {
         ("initLimit", word("20")),
         ("syncLimit", word("10")),
         ("dataDir", place.node(i).join("data").display().to_string()),
-        ("clientPort", CLIENTS.to_string()),
-        ("clientPortAddress", spec.ip(i).to_string()),
         ("maxClientCnxns", word("0")),
         ("admin.enableServer", word("false")),
         (
@@ -139,22 +152,27 @@ fn configuration(place: &Place, i: u8) -> String {
             word("srvr,ruok,mntr,conf,cons,stat"),
         ),
     ];
-    let members: Vec<(String, String)> = spec
-        .numbers()
-        .map(|j| {
-            (
-                format!("server.{j}"),
-                format!("{}:{PEERS}:{ELECTION}", spec.ip(j)),
-            )
-        })
+    if changeable(spec) {
+        // Whoever asks may change the members, as in a laboratory.
+        ours.extend([
+            ("reconfigEnabled", word("true")),
+            ("standaloneEnabled", word("false")),
+            ("skipACL", word("yes")),
+        ]);
+    } else {
+        ours.extend([
+            ("clientPort", CLIENTS.to_string()),
+            ("clientPortAddress", spec.ip(i).to_string()),
+        ]);
+    }
+    let lines: Vec<String> = members
+        .iter()
+        .map(|j| Zookeeper.member(place, *j))
         .collect();
-    // Alone, a server is no ensemble.
-    if spec.nodes > 1 {
-        ours.extend(
-            members
-                .iter()
-                .map(|(key, value)| (key.as_str(), value.clone())),
-        );
+    // Alone, a server is no ensemble, unless others may come.
+    if spec.nodes > 1 || changeable(spec) {
+        let members = lines.iter().filter_map(|line| line.split_once('='));
+        ours.extend(members.map(|(key, value)| (key, value.to_owned())));
     }
     let lines = spec.merged(&ours);
     lines
@@ -179,7 +197,7 @@ mod tests {
     #[test]
     fn the_configuration_names_all_members() {
         let spec = Spec::new(System::Zookeeper, 3).with("tickTime", "500");
-        let configuration = configuration(&place(spec), 2);
+        let configuration = configuration(&place(spec), 2, &[1, 2, 3]);
         let has = |line: &str| {
             assert!(
                 configuration.lines().any(|l| l == line),
@@ -195,7 +213,25 @@ mod tests {
     #[test]
     fn a_server_alone_is_no_ensemble() {
         let spec = Spec::new(System::Zookeeper, 1);
-        assert!(!configuration(&place(spec), 1).contains("server.1"));
+        assert!(!configuration(&place(spec), 1, &[1]).contains("server.1"));
+    }
+
+    #[test]
+    fn where_members_may_change_their_lines_say_all() {
+        let mut spec = Spec::new(System::Zookeeper, 3);
+        spec.spares = 1;
+        let configuration = configuration(&place(spec), 4, &[2, 4]);
+        let has = |line: &str| {
+            assert!(
+                configuration.lines().any(|l| l == line),
+                "{line}\n{configuration}"
+            );
+        };
+        has("reconfigEnabled=true");
+        has("server.2=127.0.0.2:2888:3888:participant;127.0.0.2:2181");
+        has("server.4=127.0.0.1:12888:13888:participant;127.0.0.1:12181");
+        assert!(!configuration.contains("clientPort"), "{configuration}");
+        assert!(!configuration.contains("server.1"), "{configuration}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A real ZooKeeper: what it has acknowledged is there after it was killed.
+//! A real ZooKeeper: what it has acknowledged is there after it was killed, and a spare becomes a
+//! member.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -55,6 +56,16 @@ impl Session {
         self.call(1, &body).map(drop)
     }
 
+    /// Adds a server to the members.
+    fn add(&mut self, server: &str) -> io::Result<()> {
+        let mut body = Vec::new();
+        put(&mut body, server.as_bytes());
+        // Nobody leaves, no list of all of them, whatever the members are now.
+        body.extend([-1_i32; 2].map(i32::to_be_bytes).concat());
+        body.extend((-1_i64).to_be_bytes());
+        self.call(16, &body).map(drop)
+    }
+
     fn get(&mut self, path: &str) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         put(&mut body, path.as_bytes());
@@ -103,4 +114,27 @@ fn what_zookeeper_acknowledged_survives_a_kill() {
     let folder = cluster.folder().to_owned();
     drop(cluster);
     assert!(!folder.exists());
+}
+
+#[test]
+fn a_spare_of_zookeeper_becomes_a_member() {
+    if !testable(System::Zookeeper) {
+        return;
+    }
+    let mut spec = Spec::new(System::Zookeeper, 1);
+    spec.quick = true;
+    spec.spares = 1;
+    let cluster = Cluster::start(&spec).expect("it serves");
+    assert_eq!(cluster.nodes()[1].state, State::Down);
+    let mut session = Session::open(cluster.endpoint(1)).expect("a session");
+    session.create("/kept", b"value").expect("created");
+    cluster.start_spare(2, &[1]).expect("it serves");
+    session.add(&cluster.member(2)).expect("added");
+    let mut session = Session::open(cluster.endpoint(2)).expect("a session");
+    assert_eq!(session.get("/kept").expect("there"), b"value");
+    let members = session.get("/zookeeper/config").expect("readable");
+    let members = String::from_utf8(members).expect("text");
+    assert!(members.contains(&cluster.member(2)), "{members}");
+    cluster.kill_node(2).expect("it was up");
+    cluster.start_node(2).expect("it knows the members");
 }

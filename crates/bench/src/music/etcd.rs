@@ -25,26 +25,26 @@ use tonic_prost::ProstCodec;
 use super::system::{Boxed, Section, System};
 
 /// How long a lock outlives its client, in seconds: longer than any run.
-const LEASE: i64 = 3_600;
+pub(crate) const LEASE: i64 = 3_600;
 
 /// Before a lock that was taken is tried again.
 const RETRY: Duration = Duration::from_millis(5);
 
 #[derive(Clone, PartialEq, Message)]
-struct PutRequest {
+pub(crate) struct PutRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
+    pub(crate) value: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct RangeRequest {
+pub(crate) struct RangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
+    pub(crate) key: Bytes,
     /// Read from this member, which may be behind.
     #[prost(bool, tag = "7")]
-    serializable: bool,
+    pub(crate) serializable: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -93,40 +93,40 @@ struct TxnResponse {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct LeaseGrantRequest {
+pub(crate) struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
-    ttl: i64,
+    pub(crate) ttl: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct LeaseGrantResponse {
+pub(crate) struct LeaseGrantResponse {
     #[prost(int64, tag = "2")]
-    id: i64,
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct LockRequest {
+pub(crate) struct LockRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    name: Bytes,
+    pub(crate) name: Bytes,
     #[prost(int64, tag = "2")]
-    lease: i64,
+    pub(crate) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct LockResponse {
+pub(crate) struct LockResponse {
     #[prost(bytes = "bytes", tag = "2")]
-    key: Bytes,
+    pub(crate) key: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct UnlockRequest {
+pub(crate) struct UnlockRequest {
     #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
+    pub(crate) key: Bytes,
 }
 
 /// An answer of which nothing is looked at.
 #[derive(Clone, PartialEq, Message)]
-struct Anything {}
+pub(crate) struct Anything {}
 
 /// A client: one connection to one member, and one lease.
 pub(crate) struct Etcd {
@@ -135,12 +135,16 @@ pub(crate) struct Etcd {
 }
 
 /// A connection to a member.
-async fn connect(address: &str) -> Result<Channel> {
-    let endpoint = Endpoint::from_str(&format!("http://{address}"))?
+pub(crate) async fn connect(address: &str) -> Result<Channel> {
+    Ok(endpoint(address)?.connect().await?)
+}
+
+/// How a member is reached.
+pub(crate) fn endpoint(address: &str) -> Result<Endpoint> {
+    Ok(Endpoint::from_str(&format!("http://{address}"))?
         .tcp_nodelay(true)
         .connect_timeout(Duration::from_secs(5))
-        .timeout(Duration::from_secs(60));
-    Ok(endpoint.connect().await?)
+        .timeout(Duration::from_secs(60)))
 }
 
 impl Etcd {
@@ -158,7 +162,7 @@ impl Etcd {
 }
 
 /// One request and its answer.
-async fn call<Q, A>(channel: &Channel, path: &'static str, question: Q) -> Result<A>
+pub(crate) async fn call<Q, A>(channel: &Channel, path: &'static str, question: Q) -> Result<A>
 where
     Q: Message + Send + Sync + 'static,
     A: Message + Default + Send + Sync + 'static,
@@ -172,7 +176,7 @@ where
 }
 
 /// Where the value of a key is; its lock is elsewhere.
-fn value_key(key: &str) -> Bytes {
+pub(crate) fn value_key(key: &str) -> Bytes {
     format!("data/{key}").into()
 }
 

@@ -23,7 +23,7 @@
 //! Figure 4(b), nine nodes, is left out.
 
 mod bare;
-mod etcd;
+pub(crate) mod etcd;
 mod fermata;
 mod figures;
 mod load;

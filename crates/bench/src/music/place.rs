@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The variable that names the program that emulates a wide-area network.
@@ -167,6 +167,11 @@ impl Site {
     /// Waits for what runs elsewhere.
     pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         self.clients.block_on(work)
+    }
+
+    /// The threads of clients here, for those who let some run later.
+    pub(crate) fn clients(&self) -> Handle {
+        self.clients.handle().clone()
     }
 
     /// The address, as text with a port of the system's choice.

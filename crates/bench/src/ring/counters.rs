@@ -6,9 +6,12 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use fermata_client::{Client, Enter, Options};
 use tokio::process::Command;
 use tokio::task::JoinSet;
+
+use crate::processes::Processes;
 
 /// Adds one inside a section, and prints nothing.
 const COUNT: &str = "v=$(\"$0\" get counter || echo 0); \"$0\" put counter $((v + 1))";
@@ -52,14 +55,50 @@ impl Counters {
         }
     }
 
-    /// Ends them: increments that were acknowledged, and what went wrong.
-    pub(crate) async fn end(mut self) -> Result<(u64, Vec<String>)> {
+    /// Ends them, once each has done what it is at.
+    pub(crate) async fn end(mut self) -> Result<Counted> {
         self.over.store(true, Ordering::Relaxed);
         let mut wrong = Vec::new();
         while let Some(ended) = self.loops.join_next().await {
             wrong.extend(ended??);
         }
-        Ok((self.counted.load(Ordering::Relaxed), wrong))
+        let acknowledged = self.counted.load(Ordering::Relaxed);
+        Ok(Counted {
+            acknowledged,
+            wrong,
+        })
+    }
+}
+
+/// What loops have counted.
+pub(crate) struct Counted {
+    acknowledged: u64,
+    /// What commands said that failed.
+    wrong: Vec<String>,
+}
+
+impl Counted {
+    /// Prints it beside the number itself.
+    ///
+    /// # Errors
+    /// An increment was lost, or counted twice.
+    pub(crate) async fn judge(self, cluster: &Processes) -> Result<()> {
+        let endpoints = cluster.addresses();
+        let options = Options::new(endpoints.iter().map(|at| format!("http://{at}")));
+        let client = Client::connect(options).await?;
+        let section = client.enter("default", &["counter"], Enter::default());
+        let found = section.await?.get("counter").await?;
+        let found = found.context("the counter is empty")?;
+        let found: u64 = String::from_utf8_lossy(&found).trim().parse()?;
+        let (acknowledged, failed) = (self.acknowledged, self.wrong.len() as u64);
+        println!("the counter is {found}: {acknowledged} were acknowledged, {failed} failed");
+        for said in self.wrong.iter().take(5) {
+            println!("  {said}");
+        }
+        // A command that failed may have counted.
+        let range = acknowledged..=acknowledged + failed;
+        ensure!(range.contains(&found), "the counter is wrong");
+        Ok(())
     }
 }
 

@@ -28,6 +28,8 @@ const REST: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) kind: Kind,
+    /// From 0 on.
+    pub(crate) site: usize,
     pub(crate) start: Instant,
     pub(crate) took: Duration,
     /// What it said where it did not end well, and whether it may have taken effect.
@@ -84,6 +86,7 @@ impl Load {
             for kind in Kind::ALL {
                 let client = Client {
                     subject: subject.clone(),
+                    site,
                     number: (clients.len() + 1) as u64,
                     origin,
                     over: over.clone(),
@@ -118,6 +121,7 @@ impl Load {
 
 struct Client {
     subject: Arc<dyn Subject>,
+    site: usize,
     number: u64,
     origin: Instant,
     over: Arc<AtomicBool>,
@@ -210,6 +214,7 @@ impl Client {
         };
         self.worked.all.push(Done {
             kind,
+            site: self.site,
             start,
             took: start.elapsed(),
             failed,

@@ -1,4 +1,4 @@
-//! What clients notice while the members of a cluster change.
+//! What clients notice while the members of a cluster change, beside etcd and `ZooKeeper`.
 //!
 //! **Problem.** A change of members must not be seen by whoever uses the cluster: no error, no
 //! outcome that nobody knows, and no operation that waits for longer than the protocol needs.
@@ -8,29 +8,43 @@
 //! the first three, and restarts all ([`nodes`]). The report has, for each of these, the longest
 //! time that an operation took, by its kind, beside those of a calm time before; then what the
 //! checker says of all registers, and what loops of `fermata lock` have counted ([`counters`]).
+//! etcd and `ZooKeeper` get the same load while their leader moves, and while a member is added and
+//! removed ([`peers`]).
+//!
+//! **Where.** Fermata's nodes are processes on the loopback, and delay their own messages (`rtt` in
+//! their configuration); its clients ask the node of their site. The peers live where
+//! [`place`](crate::music::place) can put them: in namespaces with the delays of the profile lUs,
+//! or all on the loopback, without any.
 
 mod counters;
 mod load;
 mod nodes;
+mod peers;
 mod subject;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use fermata_client::{Client, Options};
+use anyhow::{Result, ensure};
 
-use crate::processes::beside;
+use crate::music::place::{Delays, LOOPBACK, LUS, Place, SITES};
 use crate::report;
-use counters::Counters;
 use load::{Done, Load, Record};
-use nodes::{Fermata, SITES};
+use peers::{Etcd, Peer, Zookeeper};
 use subject::Kind;
 
 /// See `fermata-bench ring --help`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RingArgs {
-    /// Delays between the three sites, as the servers' configuration has them.
+    /// What to measure.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "fermata,etcd,zookeeper"
+    )]
+    systems: Vec<System>,
+    /// Delays between Fermata's three sites, as the servers' configuration has them.
     #[arg(long, default_value = "lUs")]
     rtt: String,
     /// Seconds without a change before the first one, and between two.
@@ -42,207 +56,170 @@ pub(crate) struct RingArgs {
     /// The program to run as the nodes [default: `fermata` beside this one].
     #[arg(long, value_name = "FILE")]
     fermata: Option<PathBuf>,
+    /// Print each operation that took longer than this, milliseconds.
+    #[arg(long, value_name = "MS")]
+    slow: Option<u64>,
 }
 
-/// A time in which something was changed, or nothing.
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum System {
+    /// This.
+    Fermata,
+    /// See <https://etcd.io>.
+    Etcd,
+    /// See <https://zookeeper.apache.org>.
+    Zookeeper,
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &RingArgs) -> Result<()> {
+    if args.systems.contains(&System::Fermata) {
+        println!("Fermata, delays {}:", args.rtt);
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.enable_all().build()?;
+        runtime.block_on(nodes::measure(args))?;
+    }
+    if args.systems == [System::Fermata] {
+        return Ok(());
+    }
+    let delays = Delays::found()?;
+    println!("etcd and ZooKeeper, delays {}:", delays.describe());
+    let profile = match delays {
+        Delays::None => LOOPBACK,
+        _ => LUS,
+    };
+    let place = Place::new(delays, profile)?;
+    if args.systems.contains(&System::Etcd) {
+        measure_peer("etcd", args, &place, &mut Etcd::start(&place)?)?;
+    }
+    if args.systems.contains(&System::Zookeeper) {
+        measure_peer("ZooKeeper", args, &place, &mut Zookeeper::start(&place)?)?;
+    }
+    Ok(())
+}
+
+fn measure_peer(name: &str, args: &RingArgs, place: &Place, peer: &mut dyn Peer) -> Result<()> {
+    println!("{name}, {}:", peer.durability());
+    let mut subjects = Vec::new();
+    for site in 0..SITES {
+        subjects.push(peer.client(site)?);
+    }
+    let load = Load::begin(&subjects, |site, work| place.sites[site].client(work));
+    let calm = Duration::from_secs(args.calm);
+    let mut phases = Phases::default();
+    type Change = fn(&mut dyn Peer) -> Result<()>;
+    let changes: [(&str, Change); 5] = [
+        ("calm", |_| Ok(())),
+        ("move the leader", |peer| peer.move_leader()),
+        ("add", |peer| peer.add()),
+        ("remove the leader", |peer| peer.remove_leader()),
+        ("remove", |peer| peer.remove()),
+    ];
+    for (change, does) in changes {
+        let begun = Instant::now();
+        does(peer)?;
+        // What a change does to clients may come after its end.
+        std::thread::sleep(calm);
+        phases.add(change, begun);
+    }
+    let record = place.sites[0].wait(load.end())?;
+    phases.report(&record, args.slow);
+    record.judge()
+}
+
+/// Times in which something was changed, or nothing.
+#[derive(Default)]
+struct Phases(Vec<Phase>);
+
 struct Phase {
     name: String,
     from: Instant,
     to: Instant,
 }
 
-/// Measures and prints.
-pub(crate) async fn run(args: RingArgs) -> Result<()> {
-    let program = args.fermata.clone().map_or_else(beside, Ok)?;
-    let mut fermata = Fermata::start(&program, &args.rtt).await?;
-    let mut subjects = Vec::new();
-    for site in 0..SITES {
-        subjects.push(fermata.client(site).await?);
-    }
-    let load = Load::begin(&subjects, |_, work| tokio::spawn(work));
-    let first = fermata.cluster.addresses();
-    let counters = Counters::begin(&program, &first, args.counters);
-    let mut changes = Changes {
-        calm: Duration::from_secs(args.calm),
-        phases: Vec::new(),
-    };
-    let changed = changes.all(&mut fermata).await;
-    let record = load.end().await?;
-    print!("{}", table(&changes.phases, &record.all));
-    changed?;
-    let counted = counters.end().await?;
-    judge(&record, counted, &fermata).await
-}
-
-/// Prints what held, and fails where something did not.
-async fn judge(record: &Record, counted: (u64, Vec<String>), fermata: &Fermata) -> Result<()> {
-    let (said, holds) = record.verdict();
-    println!("{said}");
-    let failed = record.all.iter().filter_map(|done| done.failed.as_ref());
-    let (unknown, errors): (Vec<_>, Vec<_>) = failed.partition(|(_, unknown)| *unknown);
-    println!(
-        "{} operations: {} with an error, {} with an unknown outcome",
-        record.all.len(),
-        errors.len(),
-        unknown.len()
-    );
-    for (said, _) in errors.iter().chain(&unknown).take(5) {
-        println!("  {said}");
-    }
-    let (acknowledged, wrong) = counted;
-    if acknowledged > 0 || !wrong.is_empty() {
-        let endpoints = fermata.cluster.addresses();
-        let options = Options::new(endpoints.iter().map(|at| format!("http://{at}")));
-        let section = Client::connect(options).await?;
-        let section = section.enter("default", &["counter"], Default::default());
-        let found = section.await?.get("counter").await?;
-        let found = found.map(|value| String::from_utf8_lossy(&value).trim().to_owned());
-        let found: u64 = found.context("the counter is empty")?.parse()?;
-        println!(
-            "the counter is {found}: {acknowledged} increments were acknowledged, {} commands \
-             failed",
-            wrong.len()
-        );
-        for said in wrong.iter().take(5) {
-            println!("  {said}");
-        }
-        // A command that failed may have counted.
-        let most = acknowledged + wrong.len() as u64;
-        ensure!(
-            (acknowledged..=most).contains(&found),
-            "the counter is wrong"
-        );
-    }
-    ensure!(holds, "the registers are not what was promised");
-    Ok(())
-}
-
-/// What an operator does, and when.
-struct Changes {
-    calm: Duration,
-    phases: Vec<Phase>,
-}
-
-impl Changes {
-    async fn all(&mut self, fermata: &mut Fermata) -> Result<()> {
-        self.calm("calm").await;
-        let added = fermata.join(1).await?;
-        self.operate(fermata, "add", &["node", "add", &added])
-            .await?;
-        self.operate(fermata, "drain", &["node", "drain", "n2"])
-            .await?;
-        fermata.operate(&["node", "undrain", "n2"]).await?;
-        self.operate(fermata, "remove", &["node", "remove", "n1"])
-            .await?;
-        fermata.cluster.end("n1").await?;
-        let lives = fermata.join(2).await?;
-        self.operate(fermata, "replace", &["node", "replace", "n2", &lives])
-            .await?;
-        fermata.cluster.end("n2").await?;
-        self.lost(fermata, &lives, 2).await?;
-        self.rolling(fermata).await?;
-        self.restarts(fermata).await
-    }
-
-    /// A node is killed, its disk goes, and another has its seats.
-    async fn lost(&mut self, fermata: &mut Fermata, label: &str, site: usize) -> Result<()> {
-        let spare = fermata.join(site).await?;
-        let death = Instant::now();
-        fermata.cluster.lose(label).await?;
-        // Nobody gives up a node that is still heard.
-        loop {
-            let args = ["node", "replace", label, &spare, "--lost", "--yes"];
-            match fermata.operate(&args).await {
-                Ok(_) => break,
-                Err(error) if death.elapsed() > Duration::from_secs(120) => return Err(error),
-                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
-            }
-        }
-        self.end("SIGKILL, replace --lost", death).await;
-        Ok(())
-    }
-
-    /// All nodes are replaced, one after the other.
-    async fn rolling(&mut self, fermata: &mut Fermata) -> Result<()> {
-        for old in fermata.restart_order().await? {
-            let site = fermata.cluster.site(&old)?;
-            let new = fermata.join(site).await?;
-            self.operate(
-                fermata,
-                "replace, one of all",
-                &["node", "replace", &old, &new],
-            )
-            .await?;
-            fermata.cluster.end(&old).await?;
-        }
-        Ok(())
-    }
-
-    async fn restarts(&mut self, fermata: &mut Fermata) -> Result<()> {
-        for label in fermata.restart_order().await? {
-            let begun = Instant::now();
-            fermata.restart(&label).await?;
-            self.end("restart, one of all", begun).await;
-        }
-        Ok(())
-    }
-
-    async fn calm(&mut self, name: &str) {
-        let begun = Instant::now();
-        tokio::time::sleep(self.calm).await;
-        self.phases.push(Phase {
-            name: name.to_owned(),
-            from: begun,
-            to: Instant::now(),
-        });
-    }
-
-    /// A command of the operator, and how long it takes.
-    async fn operate(&mut self, fermata: &Fermata, name: &str, args: &[&str]) -> Result<()> {
-        let begun = Instant::now();
-        fermata.operate(args).await?;
-        self.end(name, begun).await;
-        Ok(())
-    }
-
-    /// A change is over; then nothing for a while.
-    async fn end(&mut self, name: &str, begun: Instant) {
+impl Phases {
+    /// What began then is over.
+    fn add(&mut self, name: &str, from: Instant) {
         let to = Instant::now();
-        eprintln!("{name}: {:.1} s", (to - begun).as_secs_f64());
-        self.phases.push(Phase {
+        eprintln!("{name}: {:.1} s", (to - from).as_secs_f64());
+        self.0.push(Phase {
             name: name.to_owned(),
-            from: begun,
+            from,
             to,
         });
-        tokio::time::sleep(self.calm).await;
+    }
+
+    /// Prints the longest operations by phase and kind, and each that took longer than `slow` ms.
+    fn report(&self, record: &Record, slow: Option<u64>) {
+        print!("{}", self.table(&record.all));
+        let Some(first) = self.0.first().map(|phase| phase.from) else {
+            return;
+        };
+        let slow = slow.map_or(Duration::MAX, Duration::from_millis);
+        let since = |at: Instant| at.saturating_duration_since(first).as_secs_f64();
+        for phase in self.0.iter().filter(|_| slow < Duration::MAX) {
+            println!(
+                "{:.3} to {:.3} s: {}",
+                since(phase.from),
+                since(phase.to),
+                phase.name
+            );
+        }
+        for done in record.all.iter().filter(|done| done.took > slow) {
+            println!(
+                "{:.3} s: {} at site {} took {} ms {}",
+                since(done.start),
+                done.kind.name(),
+                done.site + 1,
+                done.took.as_millis(),
+                done.failed.as_ref().map_or("", |(said, _)| said)
+            );
+        }
+    }
+
+    /// The longest operation of each kind that was under way in each phase.
+    fn table(&self, all: &[Done]) -> String {
+        let [read, write, section, put] = Kind::ALL.map(|kind| format!("{}, ms", kind.name()));
+        let [change, seconds, operations] = ["", "s", "operations"].map(str::to_owned);
+        let mut rows = vec![[change, seconds, operations, read, write, section, put]];
+        for phase in &self.0 {
+            let in_it = |done: &&Done| done.start < phase.to && done.start + done.took > phase.from;
+            let longest = |kind: Kind| {
+                let of_kind = all.iter().filter(in_it).filter(|done| done.kind == kind);
+                let longest = of_kind.map(|done| done.took).max();
+                longest.map_or("-".into(), |took| took.as_millis().to_string())
+            };
+            let [read, write, section, put] = Kind::ALL.map(longest);
+            let seconds = format!("{:.1}", (phase.to - phase.from).as_secs_f64());
+            let operations = all.iter().filter(in_it).count().to_string();
+            let name = phase.name.clone();
+            rows.push([name, seconds, operations, read, write, section, put]);
+        }
+        report::aligned(&rows)
     }
 }
 
-/// The longest operation of each kind that was under way in each phase.
-fn table(phases: &[Phase], all: &[Done]) -> String {
-    let kinds = Kind::ALL.map(|kind| format!("{}, ms", kind.name()));
-    let [read, write, section, put] = kinds;
-    let head = ["", "s", "operations"].map(str::to_owned);
-    let [change, seconds, operations] = head;
-    let mut rows = vec![[change, seconds, operations, read, write, section, put]];
-    for phase in phases {
-        let in_it = |done: &&Done| done.start < phase.to && done.start + done.took > phase.from;
-        let longest = |kind: Kind| {
-            let of_kind = all.iter().filter(in_it).filter(|done| done.kind == kind);
-            let longest = of_kind.map(|done| done.took).max();
-            longest.map_or("-".into(), |took| {
-                format!("{:.0}", took.as_secs_f64() * 1e3)
-            })
-        };
-        rows.push([
-            phase.name.clone(),
-            format!("{:.1}", (phase.to - phase.from).as_secs_f64()),
-            all.iter().filter(in_it).count().to_string(),
-            longest(Kind::Read),
-            longest(Kind::Write),
-            longest(Kind::Section),
-            longest(Kind::Put),
-        ]);
+impl Record {
+    /// Prints what did not end well and what the checker says.
+    ///
+    /// # Errors
+    /// The registers are not what was promised.
+    fn judge(&self) -> Result<()> {
+        let failed = self.all.iter().filter_map(|done| done.failed.as_ref());
+        let (unknown, errors): (Vec<_>, Vec<_>) = failed.partition(|(_, unknown)| *unknown);
+        println!(
+            "{} operations: {} with an error, {} with an unknown outcome",
+            self.all.len(),
+            errors.len(),
+            unknown.len()
+        );
+        for (said, _) in errors.iter().chain(&unknown).take(5) {
+            println!("  {said}");
+        }
+        let (said, holds) = self.verdict();
+        println!("{said}");
+        ensure!(holds, "the registers are not what was promised");
+        Ok(())
     }
-    report::aligned(&rows)
 }

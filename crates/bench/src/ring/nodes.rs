@@ -11,12 +11,129 @@ use bytes::Bytes;
 use fermata_client::{Client, Enter, Error, Options, Section};
 use tokio::process::Command;
 
+use super::counters::Counters;
+use super::load::Load;
 use super::subject::{Held, Subject};
+use super::{Phases, RingArgs};
+use crate::music::place::SITES;
 use crate::music::system::Boxed;
-use crate::processes::{Processes, Setup};
+use crate::processes::{Processes, Setup, beside};
 
-/// Sites, with a node each at first.
-pub(crate) const SITES: usize = 3;
+/// Measures and prints.
+pub(super) async fn measure(args: &RingArgs) -> Result<()> {
+    let program = args.fermata.clone().map_or_else(beside, Ok)?;
+    let mut fermata = Fermata::start(&program, &args.rtt).await?;
+    let mut subjects = Vec::new();
+    for site in 0..SITES {
+        subjects.push(fermata.client(site).await?);
+    }
+    let load = Load::begin(&subjects, |_, work| tokio::spawn(work));
+    let first = fermata.cluster.addresses();
+    let counters = Counters::begin(&program, &first, args.counters);
+    let mut changes = Changes {
+        calm: Duration::from_secs(args.calm),
+        phases: Phases::default(),
+    };
+    let changed = changes.all(&mut fermata).await;
+    let record = load.end().await?;
+    changes.phases.report(&record, args.slow);
+    changed?;
+    if args.counters > 0 {
+        counters.end().await?.judge(&fermata.cluster).await?;
+    }
+    record.judge()
+}
+
+/// What an operator does, and when.
+struct Changes {
+    calm: Duration,
+    phases: Phases,
+}
+
+impl Changes {
+    async fn all(&mut self, fermata: &mut Fermata) -> Result<()> {
+        self.calm("calm").await;
+        let added = fermata.join(1).await?;
+        self.operate(fermata, "add", &["node", "add", &added])
+            .await?;
+        self.operate(fermata, "drain", &["node", "drain", "n2"])
+            .await?;
+        fermata.operate(&["node", "undrain", "n2"]).await?;
+        self.operate(fermata, "remove", &["node", "remove", "n1"])
+            .await?;
+        fermata.cluster.end("n1").await?;
+        let lives = fermata.join(2).await?;
+        self.operate(fermata, "replace", &["node", "replace", "n2", &lives])
+            .await?;
+        fermata.cluster.end("n2").await?;
+        self.lost(fermata, &lives, 2).await?;
+        self.rolling(fermata).await?;
+        self.restarts(fermata).await
+    }
+
+    /// A node is killed, its disk goes, and another has its seats.
+    async fn lost(&mut self, fermata: &mut Fermata, label: &str, site: usize) -> Result<()> {
+        let spare = fermata.join(site).await?;
+        let death = Instant::now();
+        fermata.cluster.lose(label).await?;
+        // Nobody gives up a node that is still heard.
+        loop {
+            let args = ["node", "replace", label, &spare, "--lost", "--yes"];
+            match fermata.operate(&args).await {
+                Ok(_) => break,
+                Err(error) if death.elapsed() > Duration::from_secs(120) => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+        self.end("SIGKILL, replace --lost", death).await;
+        Ok(())
+    }
+
+    /// All nodes are replaced, one after the other.
+    async fn rolling(&mut self, fermata: &mut Fermata) -> Result<()> {
+        for old in fermata.restart_order().await? {
+            let site = fermata.cluster.site(&old)?;
+            let new = fermata.join(site).await?;
+            self.operate(
+                fermata,
+                "replace, one of all",
+                &["node", "replace", &old, &new],
+            )
+            .await?;
+            fermata.cluster.end(&old).await?;
+        }
+        Ok(())
+    }
+
+    async fn restarts(&mut self, fermata: &mut Fermata) -> Result<()> {
+        for label in fermata.restart_order().await? {
+            let begun = Instant::now();
+            fermata.restart(&label).await?;
+            self.end("restart, one of all", begun).await;
+        }
+        Ok(())
+    }
+
+    async fn calm(&mut self, name: &str) {
+        let begun = Instant::now();
+        tokio::time::sleep(self.calm).await;
+        self.phases.add(name, begun);
+    }
+
+    /// A command of the operator, and how long it takes.
+    async fn operate(&mut self, fermata: &Fermata, name: &str, args: &[&str]) -> Result<()> {
+        let begun = Instant::now();
+        fermata.operate(args).await?;
+        self.end(name, begun).await;
+        Ok(())
+    }
+
+    /// A change is over; then nothing for a while.
+    async fn end(&mut self, name: &str, begun: Instant) {
+        self.phases.add(name, begun);
+        tokio::time::sleep(self.calm).await;
+    }
+}
 
 /// A cluster, and its operator.
 pub(crate) struct Fermata {
