@@ -118,6 +118,8 @@ impl Stream for Events {
 struct Entry {
     call: Open,
     kind: (bool, bool),
+    /// It has entered, and follows what becomes of the section.
+    watches: bool,
     page: Option<Page>,
     _place: OwnedSemaphorePermit,
 }
@@ -175,6 +177,8 @@ impl Stream for SessionReplies {
         {
             entry.call.finish();
             page = entry.page;
+        } else if let Some(entry) = open.get_mut(&id) {
+            entry.watches |= matches!(reply, Reply::Entered { .. });
         }
         drop(open);
         let reply = Some(wire_reply(reply, page, &self.porter));
@@ -202,23 +206,24 @@ async fn read_session(
             next = requests.message() => next,
             () = &mut over => Err(errors::to_status(&stopping())),
         };
-        let brief_only = || {
-            let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
-            open.retain(|_, entry| !entry.kind.0);
-        };
         let v1::SessionRequest { id, operation } = match next {
             Ok(Some(request)) => request,
             Ok(None) => {
-                // Of who goes on elsewhere all is answered that can be. Who waits, waits there.
+                drop(sink);
                 if porter.is_leaving() {
-                    brief_only();
+                    // Of a client that goes on elsewhere. Whoever is about to enter is let in first,
+                    // and told of what it holds as long as this node runs.
+                    porter.closed().await;
+                    keep(&open, |entry| !entry.watches);
+                    over.await;
+                    keep(&open, |entry| !entry.kind.0);
                 }
                 return;
             }
             Err(status) => {
                 // Open brief requests are answered before the client is told. Nothing more comes of
                 // those that follow: they would keep the stream, of which nobody reads.
-                brief_only();
+                keep(&open, |entry| !entry.kind.0);
                 *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
                 return;
             }
@@ -249,6 +254,12 @@ async fn read_session(
     }
 }
 
+/// Cancels all open requests but those.
+fn keep(open: &OpenCalls, which: impl Fn(&Entry) -> bool) {
+    let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|_, entry| which(entry));
+}
+
 async fn open_one(
     porter: &Porter,
     wire: Wire,
@@ -274,6 +285,7 @@ async fn open_one(
         Entry {
             call,
             kind,
+            watches: false,
             page,
             _place: place,
         },
