@@ -21,6 +21,8 @@ pub struct Node {
     pub endpoint: String,
     /// It is in the cluster no more, or reached elsewhere, and is not asked.
     pub left: bool,
+    /// It hands over what it leads, and is asked last.
+    pub drains: bool,
 }
 
 /// What a client knows of its nodes, each under the same index for as long as it lives.
@@ -37,13 +39,13 @@ pub(crate) async fn again(uris: Vec<String>, patience: Duration) -> Option<v1::C
 }
 
 /// Takes over what a node knows of the cluster: nodes that are new come last, those that have left
-/// stay, and are marked. Returns in which order to ask those that are there: the own site first.
+/// stay, and are marked. Returns in which order to ask those that are there.
 pub(crate) fn learn(
     nodes: &mut Vec<Node>,
     info: v1::ClusterInfo,
     site: Option<&str>,
 ) -> Vec<usize> {
-    let mut order = Vec::new();
+    let mut told = Vec::new();
     let known = info.nodes.into_iter().filter(|node| !node.grpc.is_empty());
     for node in known.map(node_of) {
         let at = nodes
@@ -54,16 +56,31 @@ pub(crate) fn learn(
             Some(known) => *known = node,
             None => nodes.push(node),
         }
-        order.push(at);
+        told.push(at);
     }
     for (at, node) in nodes.iter_mut().enumerate() {
         // Of an address alone nobody knows whose it is: it may lead to any of them.
-        match node.name {
-            None => order.push(at),
-            Some(_) => node.left = !order.contains(&at),
-        }
+        node.left = node.name.is_some() && !told.contains(&at);
     }
-    order.sort_by_key(|at| site.is_some_and(|site| nodes[*at].site != site));
+    let others = (0..nodes.len()).filter(|at| nodes[*at].name.is_none());
+    told.extend(others);
+    told.sort_by_key(|at| rank(&nodes[*at], site));
+    told
+}
+
+/// In which order to ask: the own site first, and who drains last.
+fn rank(node: &Node, site: Option<&str>) -> (bool, bool) {
+    (node.drains, site.is_some_and(|site| node.site != site))
+}
+
+/// A node says that it is about to stop, or hands over what it leads. Returns in which order to ask
+/// from now on.
+pub(crate) fn part(nodes: &mut [Node], from: usize, site: Option<&str>) -> Vec<usize> {
+    if let Some(node) = nodes.get_mut(from) {
+        node.drains = true;
+    }
+    let mut order: Vec<usize> = (0..nodes.len()).filter(|at| !nodes[*at].left).collect();
+    order.sort_by_key(|at| rank(&nodes[*at], site));
     order
 }
 
@@ -74,6 +91,7 @@ fn node_of(node: v1::NodeAddress) -> Node {
         site: node.site,
         endpoint: format!("http://{}", node.grpc),
         left: false,
+        drains: node.drains,
     }
 }
 
@@ -160,12 +178,13 @@ fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) 
                 site: String::new(),
                 endpoint: uri,
                 left: false,
+                drains: false,
             }),
         }
     }
     nodes.append(&mut known);
     // Stable: within a site, and without one, the order given stays.
-    nodes.sort_by_key(|node| site.is_some_and(|site| node.site != site));
+    nodes.sort_by_key(|node| rank(node, site));
     nodes
 }
 
@@ -179,7 +198,7 @@ mod tests {
             label: format!("n{node}"),
             site: site.to_owned(),
             grpc: grpc.to_owned(),
-            rest: String::new(),
+            ..v1::NodeAddress::default()
         }
     }
 
@@ -201,6 +220,21 @@ mod tests {
         assert_eq!(learn(&mut nodes, moved, Some("ohio")), [1, 4, 0]);
         let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
         assert_eq!(left, [false, false, true, true, false]);
+    }
+
+    #[test]
+    fn who_drains_is_asked_last_whatever_its_site() {
+        let drains = v1::NodeAddress {
+            drains: true,
+            ..node(1, "ohio", "a:1")
+        };
+        let info = v1::ClusterInfo {
+            nodes: vec![drains, node(2, "oregon", "b:1"), node(3, "ohio", "c:1")],
+            ..v1::ClusterInfo::default()
+        };
+        let mut nodes = Vec::new();
+        assert_eq!(learn(&mut nodes, info, Some("ohio")), [2, 1, 0]);
+        assert_eq!(part(&mut nodes, 2, Some("ohio")), [1, 2, 0]);
     }
 
     #[test]

@@ -277,9 +277,7 @@ impl Driver {
             *unreachable |= node.left;
         }
         drop(nodes);
-        let order = order.into_iter().filter_map(|at| u32::try_from(at).ok());
-        let order: Vec<Endpoint> = order.map(Endpoint).collect();
-        self.session.prefer(&order);
+        self.prefer(order);
     }
 
     fn is_reachable(&mut self, endpoint: Endpoint, reachable: bool) {
@@ -349,7 +347,7 @@ impl Driver {
 
     fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
         if let Some(v1::session_reply::Reply::Leaving(_)) = message.reply {
-            return self.part(now, link);
+            return self.part(link);
         }
         self.is_reachable(link.0, true);
         let Some(transmission) = self.open.get_mut(&message.id) else {
@@ -381,14 +379,24 @@ impl Driver {
 
     /// A node stops, or hands over what it leads. What was sent there is answered on the connection
     /// that is left behind; what comes is sent elsewhere, to whoever the others say is there.
-    fn part(&mut self, now: Now, link: LinkId) {
+    fn part(&mut self, link: LinkId) {
         if self.links.get(&link.0).is_some_and(|l| l.id == link) {
             self.links.remove(&link.0);
         }
-        self.session.avoid(now, link.0);
+        let mut nodes = discovery::locked(&self.nodes.known);
+        let order = discovery::part(&mut nodes, link.0.0 as usize, self.nodes.site.as_deref());
+        drop(nodes);
+        self.prefer(order);
+        // Those who are asked at once may not have heard of it.
         if self.look.is_some() {
-            self.look = Some(Instant::now());
+            self.look = Some(Instant::now() + LOOK_AGAIN);
         }
+    }
+
+    fn prefer(&mut self, order: Vec<usize>) {
+        let order = order.into_iter().filter_map(|at| u32::try_from(at).ok());
+        let order: Vec<Endpoint> = order.map(Endpoint).collect();
+        self.session.prefer(&order);
     }
 
     fn down(&mut self, now: Now, link: LinkId, why: Why) {

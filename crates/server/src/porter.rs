@@ -490,16 +490,12 @@ impl Porter {
             site: known.site(node.site).to_owned(),
             grpc: node.addresses.grpc.clone(),
             rest: node.addresses.rest.clone(),
+            drains: known.drains(node.name),
         };
-        // Who drains is asked last.
-        let (drain, serve) = known
-            .nodes
-            .iter()
-            .partition::<Vec<_>, _>(|n| known.drains(n.name));
         let mut about = v1::ClusterInfo {
             cluster: Bytes::copy_from_slice(&self.cluster.0.to_be_bytes()),
             node: self.node.0,
-            nodes: serve.into_iter().chain(drain).map(node).collect(),
+            nodes: known.nodes.iter().map(node).collect(),
             sites: known.sites.clone(),
             segment_bits: self.segment_bits.into(),
             version: env!("CARGO_PKG_VERSION").into(),

@@ -70,12 +70,6 @@ impl Session {
         self.on_failure_at(now.monotonic, endpoint, number, failure, out);
     }
 
-    /// `endpoint` had better not be asked for a while; what it was asked it still answers.
-    pub fn avoid(&mut self, now: Now, endpoint: Endpoint) {
-        let until = now.monotonic.saturating_add(self.options.suspicion);
-        self.endpoints.suspect(endpoint, until);
-    }
-
     /// The connection to `endpoint` has failed, with all that was open on it.
     pub fn on_disconnected(&mut self, now: Now, endpoint: Endpoint, out: &mut Vec<Event>) {
         let on_it = self
