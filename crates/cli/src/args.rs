@@ -17,7 +17,9 @@ use crate::duration;
 use crate::exit::{EXIT_STATUSES, Failure};
 pub(crate) use options::Global;
 use options::{ClusterOptions, KeyOptions, OnKeys, Uses};
-pub(crate) use ring::{NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs};
+pub(crate) use ring::{
+    JoinChoice, LeaderChoice, NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs,
+};
 
 /// Critical sections over keys in several sites: exclusive, from the latest state, durable.
 #[derive(Debug, Parser)]
