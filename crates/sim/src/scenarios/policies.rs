@@ -57,9 +57,18 @@ fn in_time(stage: &mut Stage, so: impl FnMut(&World) -> bool) -> bool {
     stage.world.run_until(until, so)
 }
 
-/// Nobody gives spares a seat until the settings say so. Then A, which leads the first group,
-/// invites one, does not hear that it follows, and loses power; the other one drains. Another leads,
-/// and the spare has one seat, in either group. Who drains no more has one, too.
+/// The spare says to a leader that it follows its group's logs.
+fn follows(parcel: &Parcel, leader: NodeName) -> bool {
+    matches!(
+        parcel,
+        Parcel::Peer { from, to, message: Message::Ring(ring::Message::Warm { .. }) }
+            if from.name == SPARE && *to == leader
+    )
+}
+
+/// Nobody gives spares a seat until the settings say so. Then one of the groups' leaders invites
+/// one, does not hear that it follows, and loses power; the other spare drains. Another leads, and
+/// the spare has one seat, in either group. Who drains no more has one, too.
 fn spare_joins(stage: &mut Stage) {
     stage.again(|setup| setup.cluster = cluster::spared());
     let user = stage.client(&[2]);
@@ -70,23 +79,22 @@ fn spare_joins(stage: &mut Stage) {
     let (name, drains) = (LEAVING, true);
     decide(stage, GroupCommand::Drain { name, drains });
     stage.pass(2_000);
-    let unheard = stage.lose(|parcel| {
-        matches!(
-            parcel,
-            Parcel::Peer {
-                message: Message::Ring(ring::Message::Warm { .. }),
-                ..
-            }
-        )
-    });
+    let [to_a, to_fourth] = [A, FOURTH].map(|to| stage.hold(move |p| follows(p, to)));
     settle(stage, Setting::Join(Some(Join::Latency)));
-    stage.pass(13_000);
-    stage.world.stop(A, true);
-    stage.release(unheard);
+    let heard = move |w: &World, rule| w.network.held(rule) > 0;
+    let invited = stage.until(move |w| heard(w, to_a) || heard(w, to_fourth));
+    stage.expect(invited, "a spare follows who has invited it");
+    let leader = match heard(&stage.world, to_a) {
+        true => A,
+        false => FOURTH,
+    };
+    stage.world.stop(leader, true);
+    stage.discard(to_a);
+    stage.discard(to_fourth);
     let joined = in_time(stage, |w| seats(w, SPARE) > 0);
     stage.expect(joined, "a spare is given a seat, whoever leads");
     stage.section(user, "v2");
-    stage.world.start(A);
+    stage.world.start(leader);
     stage.pass(60_000);
     let none = seats(&stage.world, LEAVING) == 0;
     stage.expect(none, "who drains is given no seat");
