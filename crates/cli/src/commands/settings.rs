@@ -8,7 +8,8 @@ use fermata_protocol::settings::{Join, Setting, Settings};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::args::Global;
+use super::settable::setting;
+use crate::args::{Global, SettingsArgs, SettingsCommand};
 use crate::connect::connect;
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -18,6 +19,15 @@ use crate::output::{self, Table};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often a change is looked after.
 const LOOKS: Duration = Duration::from_millis(100);
+
+/// Shows the settings, or changes one.
+pub(crate) async fn command(global: &Global, args: SettingsArgs) -> Result<u8, Failure> {
+    let change = match &args.action {
+        Some(SettingsCommand::Set { name, value, .. }) => Some(setting(name, value)?),
+        None => args.change(),
+    };
+    run(global, change.as_slice()).await
+}
 
 /// Shows the settings, changed before if that is asked for. Exit status 69 while a node does not
 /// know of the change.

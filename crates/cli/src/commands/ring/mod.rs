@@ -75,7 +75,8 @@ async fn policy(global: &Global, action: PolicyCommand) -> Result<u8, Failure> {
     super::settings::run(global, &changes).await
 }
 
-fn joins(choice: JoinChoice) -> Option<Join> {
+/// The setting of a choice.
+pub(super) fn joins(choice: JoinChoice) -> Option<Join> {
     match choice {
         JoinChoice::Off => None,
         JoinChoice::Load => Some(Join::Load),
