@@ -30,7 +30,18 @@ fn another_lease_holds_once_every_node_knows() {
         let said = text(&refused.stderr);
         assert!(said.contains(why), "{said}");
     }
+    for (name, why) in [
+        ("segment_bits", "begin a new"),
+        ("beat_ms", "in the node's file"),
+    ] {
+        let refused = dev.run(&["settings", "set", name, "7"]);
+        assert_eq!(status(&refused), 65);
+        let said = text(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
     assert_eq!(dev.json(&["settings"]), first);
+    let named = dev.run(&["settings", "set", "dead_after", "off"]);
+    assert_eq!(status(&named), 0, "{}", text(&named.stderr));
     let changed = dev.run(&["settings", "--lease", "2s"]);
     assert_eq!(status(&changed), 0, "{}", text(&changed.stderr));
     let shown = text(&changed.stdout);
