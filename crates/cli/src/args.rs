@@ -17,7 +17,9 @@ use crate::duration;
 use crate::exit::{EXIT_STATUSES, Failure};
 pub(crate) use options::Global;
 use options::{ClusterOptions, KeyOptions, OnKeys, Uses};
-pub(crate) use ring::{NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs};
+pub(crate) use ring::{
+    JoinChoice, LeaderChoice, NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs,
+};
 
 /// Critical sections over keys in several sites: exclusive, from the latest state, durable.
 #[derive(Debug, Parser)]
@@ -141,7 +143,13 @@ impl Command {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(StatusArgs { cluster: own, .. })
-            | Command::Settings(SettingsArgs { cluster: own, .. })
+            | Command::Settings(
+                SettingsArgs {
+                    action: Some(SettingsCommand::Set { cluster: own, .. }),
+                    ..
+                }
+                | SettingsArgs { cluster: own, .. },
+            )
             | Command::Ring(
                 RingArgs {
                     action: Some(RingCommand::Policy { cluster: own, .. }),
@@ -306,7 +314,10 @@ pub(crate) struct StatusArgs {
 
 /// See `fermata settings --help`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SettingsArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<SettingsCommand>,
     /// The read lease from now on: how long a member is bound to its primary.
     #[arg(long, value_name = "DURATION", value_parser = duration::positive)]
     pub(crate) lease: Option<Duration>,
@@ -315,6 +326,21 @@ pub(crate) struct SettingsArgs {
     pub(crate) format: Option<u16>,
     #[command(flatten)]
     cluster: ClusterOptions,
+}
+
+/// See `fermata settings --help`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SettingsCommand {
+    /// Change a setting by its name.
+    Set {
+        /// lease, format, dead_after, join or leader.
+        name: String,
+        /// A duration, a number, or one of what `fermata ring policy set --help` names; off for
+        /// none.
+        value: String,
+        #[command(flatten)]
+        cluster: ClusterOptions,
+    },
 }
 
 impl SettingsArgs {

@@ -1,7 +1,7 @@
 //! What nodes say to each other. Every room has its own messages; this enum is their union, and
 //! [`Envelope`] what travels.
 
-use crate::base::{Ballot, ClusterId, Interval, LogId, Micros, NodeId, Slot};
+use crate::base::{Ballot, ClusterId, GroupId, Interval, LogId, Micros, NodeId, Slot};
 use crate::catalogue::Catalogue;
 use crate::registry::Registry;
 use crate::{coordinator, lock, paxos, records, register, ring};
@@ -81,6 +81,8 @@ pub struct Beat {
     pub registry: u64,
     /// Whether the sender's disk takes writes: only then it may lead.
     pub writable: bool,
+    /// Whether the sender has a seat in a group that owns segments, or is about to have one.
+    pub seated: bool,
 }
 
 /// The answer to a beat: the logs whose lease it extends.
@@ -95,6 +97,9 @@ pub struct BeatAck {
     pub behind: Vec<LogId>,
     /// Logs in which it has promised a higher ballot.
     pub deposed: Vec<(LogId, Ballot)>,
+    /// Of the groups whose own logs the beat's sender leads, where the nearest to a quorum is to:
+    /// the round trip from the sender of this answer to its nearest quorum, microseconds.
+    pub distances: Vec<(GroupId, Micros)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
 }

@@ -50,6 +50,22 @@ pub struct Settings {
     /// How long a node is silent before another has its seats, microseconds; 0: nobody has them
     /// unasked.
     pub dead_after: Micros,
+    /// How a node without a seat is given one unasked; none: it is not.
+    pub join: Option<Join>,
+    /// Whether the logs of groups are led by the member that is the nearest to a quorum, and not
+    /// by their first seats.
+    pub nearest_leads: bool,
+}
+
+/// Which group gives a node a seat that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Join {
+    /// See [`join_load`](crate::policy::join_load).
+    Load,
+    /// See [`join_latency`](crate::policy::join_latency).
+    Latency,
+    /// See [`join_resilient`](crate::policy::join_resilient).
+    Resilient,
 }
 
 /// What is to be another.
@@ -61,6 +77,10 @@ pub enum Setting {
     Format(u16),
     /// [`Settings::dead_after`], microseconds.
     DeadAfter(Micros),
+    /// [`Settings::join`].
+    Join(Option<Join>),
+    /// [`Settings::nearest_leads`].
+    NearestLeads(bool),
 }
 
 impl Settings {
@@ -81,6 +101,8 @@ impl Settings {
             format,
             raising: None,
             dead_after: 0,
+            join: None,
+            nearest_leads: false,
         }
     }
 
@@ -163,6 +185,9 @@ impl Settings {
             Setting::Lease(lease) => self.settle_lease(lease, planted)?,
             Setting::Format(format) => self.raise(format, planted)?,
             Setting::DeadAfter(after) => self.settle_dead_after(after)?,
+            // Nobody relies on these, either.
+            Setting::Join(join) => self.join = join,
+            Setting::NearestLeads(so) => self.nearest_leads = so,
         }
         self.version += 1;
         Ok(())

@@ -37,6 +37,14 @@ pub fn schedule(replicas: u32) -> Cluster {
     build(1, &sites, &[(1, (0, 1), &members)])
 }
 
+/// Two groups of three, which own a segment each, and two nodes without a seat.
+pub fn spared() -> Cluster {
+    let sites = [0, 1, 2, 0, 1, 2, 0, 1];
+    let groups: [(u128, (u32, u32), &[u32]); 2] =
+        [(1, (0, 0), &[1, 2, 3]), (2, (1, 1), &[4, 5, 6])];
+    build(1, &sites, &groups)
+}
+
 /// Groups of five, which own four to eight segments each; nobody has two seats but in the
 /// meta-group.
 pub fn of_fives(groups: u32) -> Cluster {

@@ -23,6 +23,7 @@ use bytes::Bytes;
 pub use fermata_protocol::base::tag::GENERATION_SPAN;
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, SessionId, Tag};
 use fermata_protocol::request::{Held, Leaving, Mode};
+use fermata_protocol::settings::Join;
 use fermata_protocol::{Code, Refusal};
 
 #[cfg(doc)]
@@ -40,6 +41,26 @@ pub const REFS_MAX: usize = 4_096;
 /// A refusal of something malformed.
 fn format(number: u32) -> Result<u16, Refusal> {
     u16::try_from(number).map_err(|_| bad("there is no format above 65535"))
+}
+
+fn join_from(policy: i32) -> Result<Option<Join>, Refusal> {
+    match v1::JoinPolicy::try_from(policy) {
+        Ok(v1::JoinPolicy::Unspecified) => Ok(None),
+        Ok(v1::JoinPolicy::Load) => Ok(Some(Join::Load)),
+        Ok(v1::JoinPolicy::Latency) => Ok(Some(Join::Latency)),
+        Ok(v1::JoinPolicy::Resilient) => Ok(Some(Join::Resilient)),
+        Err(_) => Err(bad(format!("there is no join policy {policy}"))),
+    }
+}
+
+fn join_to(join: Option<Join>) -> i32 {
+    let policy = match join {
+        None => v1::JoinPolicy::Unspecified,
+        Some(Join::Load) => v1::JoinPolicy::Load,
+        Some(Join::Latency) => v1::JoinPolicy::Latency,
+        Some(Join::Resilient) => v1::JoinPolicy::Resilient,
+    };
+    policy.into()
 }
 
 fn bad(detail: impl Into<String>) -> Refusal {

@@ -154,6 +154,8 @@ fn settings_to(s: Settings) -> v1::Settings {
         format: s.format.into(),
         raising: s.raising.map(u32::from),
         dead_after_us: s.dead_after,
+        join: join_to(s.join),
+        nearest_leads: s.nearest_leads,
     }
 }
 
@@ -166,6 +168,8 @@ fn settings_from(s: v1::Settings) -> Result<Settings, Refusal> {
         format: format(s.format)?,
         raising: s.raising.map(format).transpose()?,
         dead_after: s.dead_after_us,
+        join: join_from(s.join)?,
+        nearest_leads: s.nearest_leads,
     })
 }
 

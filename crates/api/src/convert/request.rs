@@ -44,8 +44,10 @@ fn setting(wire: Option<WireSetting>) -> Result<Setting, Refusal> {
         Some(WireSetting::LeaseUs(lease)) => Ok(Setting::Lease(lease)),
         Some(WireSetting::Format(number)) => format(number).map(Setting::Format),
         Some(WireSetting::DeadAfterUs(after)) => Ok(Setting::DeadAfter(after)),
+        Some(WireSetting::Join(policy)) => join_from(policy).map(Setting::Join),
+        Some(WireSetting::NearestLeads(so)) => Ok(Setting::NearestLeads(so)),
         None => Err(bad(
-            "no setting is named: give lease_us, format or dead_after_us",
+            "no setting is named: give lease_us, format, dead_after_us, join or nearest_leads",
         )),
     }
 }
@@ -55,6 +57,8 @@ fn setting_to(setting: Setting) -> WireSetting {
         Setting::Lease(lease) => WireSetting::LeaseUs(lease),
         Setting::Format(format) => WireSetting::Format(format.into()),
         Setting::DeadAfter(after) => WireSetting::DeadAfterUs(after),
+        Setting::Join(join) => WireSetting::Join(join_to(join)),
+        Setting::NearestLeads(so) => WireSetting::NearestLeads(so),
     }
 }
 

@@ -10,7 +10,7 @@ use fermata_protocol::request::{
     Critical, Entered, EntryValue, Operation, RefState, Reply, Request, RingChange, RingGroup,
     RingNode, RingSource, RingStatus,
 };
-use fermata_protocol::settings::Setting;
+use fermata_protocol::settings::{Join, Setting};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -61,6 +61,13 @@ fn setting() -> impl Strategy<Value = Setting> {
         any::<u64>().prop_map(Setting::Lease),
         any::<u16>().prop_map(Setting::Format),
         any::<u64>().prop_map(Setting::DeadAfter),
+        prop::option::of(prop_oneof![
+            Just(Join::Load),
+            Just(Join::Latency),
+            Just(Join::Resilient)
+        ])
+        .prop_map(Setting::Join),
+        any::<bool>().prop_map(Setting::NearestLeads),
     ]
 }
 

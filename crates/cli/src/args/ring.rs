@@ -38,15 +38,44 @@ pub(crate) enum RingCommand {
 pub(crate) enum PolicyCommand {
     /// Show it.
     Show,
-    /// Give the seats of a node that is silent for so long to another, of its site if there is one
-    /// without a seat.
+    /// Change what is named, and leave the rest as it is.
     Set {
-        /// How long: 10s to 720h.
-        #[arg(long, value_name = "DURATION", value_parser = duration::positive)]
-        dead_after: Duration,
+        /// Give the seats of a node that is silent for so long to another, of its site if there is
+        /// one without a seat: 10s to 720h.
+        #[arg(long, value_name = "DURATION", value_parser = duration::positive,
+              required_unless_present_any = ["join", "leader"])]
+        dead_after: Option<Duration>,
+        /// Give nodes without a seat one, in a group of those that one node leads.
+        #[arg(long, value_enum, value_name = "GROUP")]
+        join: Option<JoinChoice>,
+        /// Who leads groups' own logs.
+        #[arg(long, value_enum, value_name = "MEMBER")]
+        leader: Option<LeaderChoice>,
     },
     /// Do nothing unasked.
     Off,
+}
+
+/// Which group gives a node a seat that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum JoinChoice {
+    /// None does unasked.
+    Off,
+    /// The one with the most operations per seat lately.
+    Load,
+    /// The one whose primary is the nearest to a quorum, with that node in it.
+    Latency,
+    /// The one that is the likeliest to lose its quorum.
+    Resilient,
+}
+
+/// Who leads groups' own logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LeaderChoice {
+    /// The first seat.
+    Off,
+    /// The member that is the nearest to a quorum.
+    Latency,
 }
 
 /// See `fermata node --help`.

@@ -10,6 +10,7 @@ pub(crate) mod locks;
 pub(crate) mod release;
 mod ring;
 pub(crate) mod server;
+mod settable;
 mod settings;
 mod shell;
 pub(crate) mod status;
@@ -39,7 +40,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Locks(on) => on_this_thread(locks::run(global, on.args)),
         Command::Release(on) => on_this_thread(release::run(global, on.args)),
         Command::Status(args) => on_this_thread(status::run(global, args.watch)),
-        Command::Settings(args) => on_this_thread(settings::run(global, args.change())),
+        Command::Settings(args) => on_this_thread(settings::command(global, args)),
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Ring(args) => on_this_thread(ring::run(global, args)),
         Command::Node { action, .. } => on_this_thread(ring::nodes(global, action)),

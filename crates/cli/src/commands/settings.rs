@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use fermata_client::Client;
-use fermata_protocol::settings::{Setting, Settings};
+use fermata_protocol::settings::{Join, Setting, Settings};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::args::Global;
+use super::settable::setting;
+use crate::args::{Global, SettingsArgs, SettingsCommand};
 use crate::connect::connect;
 use crate::duration;
 use crate::exit::{Exit, Failure};
@@ -19,38 +20,57 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How often a change is looked after.
 const LOOKS: Duration = Duration::from_millis(100);
 
+/// Shows the settings, or changes one.
+pub(crate) async fn command(global: &Global, args: SettingsArgs) -> Result<u8, Failure> {
+    let change = match &args.action {
+        Some(SettingsCommand::Set { name, value, .. }) => Some(setting(name, value)?),
+        None => args.change(),
+    };
+    run(global, change.as_slice()).await
+}
+
 /// Shows the settings, changed before if that is asked for. Exit status 69 while a node does not
 /// know of the change.
-pub(crate) async fn run(global: &Global, change: Option<Setting>) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &Global, changes: &[Setting]) -> Result<u8, Failure> {
     let client = connect(global).await?;
     let mut settings = known(&client).await?;
-    let Some(change) = change else {
-        show(global, &settings)?;
-        return Ok(0);
-    };
-    let changes = settings.version;
+    let mut so = true;
+    for change in changes {
+        // What has not come about keeps the next one from being asked for.
+        if so {
+            (settings, so) = bring_about(global, &client, &settings, *change).await?;
+        }
+    }
+    show(global, &settings)?;
+    Ok(if so { 0 } else { Exit::Unavailable as u8 })
+}
+
+/// Has a setting changed; the settings then, and whether it is so.
+async fn bring_about(
+    global: &Global,
+    client: &Client,
+    before: &Settings,
+    change: Setting,
+) -> Result<(Settings, bool), Failure> {
     client.change_settings(change).await?;
     let deadline = Instant::now() + global.timeout();
-    let over = loop {
-        settings = known(&client).await?;
-        let over = settings.version > changes && !settings.is_changing();
+    let (settings, over) = loop {
+        let settings = known(client).await?;
+        let over = settings.version > before.version && !settings.is_changing();
         if over || Instant::now() >= deadline {
-            break over;
+            break (settings, over);
         }
         tokio::time::sleep(LOOKS).await;
     };
-    show(global, &settings)?;
     // Somebody else may have taken it back.
     let so = match change {
         Setting::Lease(lease) => settings.lease == lease,
         Setting::Format(format) => settings.format == format,
         Setting::DeadAfter(after) => settings.dead_after == after,
+        Setting::Join(join) => settings.join == join,
+        Setting::NearestLeads(nearest) => settings.nearest_leads == nearest,
     };
-    Ok(if over && so {
-        0
-    } else {
-        Exit::Unavailable as u8
-    })
+    Ok((settings, over && so))
 }
 
 /// The settings after most changes that any node knows of.
@@ -73,6 +93,14 @@ async fn known(client: &Client) -> Result<Settings, Failure> {
     }
 }
 
+fn joined(join: Join) -> &'static str {
+    match join {
+        Join::Load => "load",
+        Join::Latency => "latency",
+        Join::Resilient => "resilient",
+    }
+}
+
 /// The settings for programs.
 pub(super) fn as_json(settings: &Settings) -> Value {
     json!({
@@ -83,6 +111,8 @@ pub(super) fn as_json(settings: &Settings) -> Value {
         "format": settings.format,
         "raising": settings.raising,
         "dead_after_ms": settings.dead_after / 1_000,
+        "join": settings.join.map(joined),
+        "nearest_leads": settings.nearest_leads,
     })
 }
 
@@ -111,5 +141,13 @@ fn show(global: &Global, settings: &Settings) -> Result<(), Failure> {
         after => time(after),
     };
     table.row(vec!["replace dead after".to_owned(), dead_after]);
+    let join = settings.join.map(joined);
+    let join = join.unwrap_or("no group unasked: `fermata node add` is asked for");
+    table.row(vec!["nodes join by".to_owned(), join.to_owned()]);
+    let leads = match settings.nearest_leads {
+        true => "the member that is the nearest to a quorum",
+        false => "its first seat",
+    };
+    table.row(vec!["a group is led by".to_owned(), leads.to_owned()]);
     output::text(table)
 }

@@ -271,8 +271,17 @@ fn what_groups_do_unasked_is_shown_and_changed() {
     assert!(said.contains("10 s to 2592000 s"), "{said}");
     well(&policy(&["set", "--dead-after", "5m"]));
     assert_eq!(dev.json(&["settings"])["dead_after_ms"], 300_000);
+    assert_eq!(status(&policy(&["set"])), 2, "nothing is named");
+    well(&policy(&["set", "--join", "load", "--leader", "latency"]));
+    let settings = dev.json(&["settings"]);
+    assert_eq!(settings["dead_after_ms"], 300_000, "it was not named");
+    assert_eq!(settings["join"], "load");
+    assert_eq!(settings["nearest_leads"], true);
     well(&policy(&["off"]));
-    assert_eq!(dev.json(&["settings"])["dead_after_ms"], 0);
+    let settings = dev.json(&["settings"]);
+    assert_eq!(settings["dead_after_ms"], 0);
+    assert_eq!(settings["join"], serde_json::Value::Null);
+    assert_eq!(settings["nearest_leads"], false);
 }
 
 #[test]

@@ -7,6 +7,25 @@ use rustix::process::Signal;
 use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
 
 #[test]
+fn a_setting_is_changed_by_its_name_and_the_rest_is_refused() {
+    let dev = Dev::start(&[]);
+    let first = dev.json(&["settings"]);
+    for (name, why) in [
+        ("segment_bits", "begin a new"),
+        ("beat_ms", "in the node's file"),
+    ] {
+        let refused = dev.run(&["settings", "set", name, "7"]);
+        assert_eq!(status(&refused), 65);
+        let said = text(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(dev.json(&["settings"]), first);
+    let named = dev.run(&["settings", "set", "dead_after", "5m"]);
+    assert_eq!(status(&named), 0, "{}", text(&named.stderr));
+    assert_eq!(dev.json(&["settings"])["dead_after_ms"], 300_000);
+}
+
+#[test]
 fn another_lease_holds_once_every_node_knows() {
     let dev = Dev::start(&[]);
     let first = dev.json(&["settings"]);

@@ -505,6 +505,12 @@ planted_bugs! {
     DrainIgnored,
     /// R13: a node that is silent for a moment is replaced.
     DeadAtOnce,
+    /// R14: a node is given a seat although it says that it has one in another group.
+    SeatedJoins,
+    /// R14: a node that drains is given a seat.
+    DrainingJoins,
+    /// R15: another member leads a group as soon as it is nearer to a quorum.
+    NearestAtOnce,
     /// R12: of two nodes that drain each gives the other what it leads.
     DrainedInTurns,
     /// R9: an acceptor is bound by the shorter lease while it changes.

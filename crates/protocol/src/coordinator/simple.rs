@@ -302,7 +302,7 @@ pub(super) fn settle(
                  every node with a version of it that does"
             )));
         }
-        Setting::Lease(_) | Setting::Format(_) | Setting::DeadAfter(_) => {}
+        _ => {}
     }
     let command = GroupCommand::Settle(change);
     Ok(catalogued("changing the settings", command, client, cx))

@@ -26,6 +26,7 @@ impl Node {
                 let registry = self.here.registry.version();
                 let sent = step.now.monotonic;
                 let writable = self.here.writable;
+                let seated = self.here.is_seated();
                 step.fx.send(
                     peer,
                     Message::Beat(Beat {
@@ -34,6 +35,7 @@ impl Node {
                         catalogue,
                         registry,
                         writable,
+                        seated,
                     }),
                 );
             } else {
@@ -54,6 +56,8 @@ impl Node {
         if !beat.writable {
             self.here.steady.insert(from, step.now.monotonic);
         }
+        self.here.spares.note_seated(from, beat.seated);
+        let distances = self.here.distances_to_tell(&beat.leads, step);
         let (mut follows, mut behind, mut deposed) = (Vec::new(), Vec::new(), Vec::new());
         for (id, ballot, chosen) in beat.leads {
             let verdict = self.here.with_log(id, step, |log, cx| {
@@ -75,6 +79,7 @@ impl Node {
             follows,
             behind,
             deposed,
+            distances,
             catalogue,
         };
         step.fx.send(from, Message::BeatAck(ack));
@@ -85,6 +90,8 @@ impl Node {
     pub(super) fn on_beat_ack(&mut self, from: NodeName, ack: BeatAck, step: &mut Step<'_>) {
         let Here { clocks, config, .. } = &mut self.here;
         clocks.on_answer(from, ack.sent, step.now, &config.timing);
+        self.here.distances.measure(from, ack.sent, step.now);
+        self.here.note_distances(from, &ack.distances);
         for (id, ballot) in ack.follows {
             self.here.with_log(id, step, |log, cx| {
                 if let Some(seat) = log.view().seat_of(from) {

@@ -442,6 +442,8 @@ impl Here {
         self.follow_settings(step);
         self.follow_format(step);
         self.replace_dead(step);
+        self.seat_spares(step);
+        self.look_at_leaders(step);
         let rooms = self.segments.iter();
         let begun = rooms.filter(|(_, room)| room.primary.is_some());
         let begun: Vec<SegmentId> = begun.map(|(segment, _)| *segment).collect();

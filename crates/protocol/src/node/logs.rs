@@ -2,12 +2,14 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
+use super::distances::Distances;
 use super::early::Early;
 use super::following::{Following, Invitation, Wanted, refuse};
 use super::membership::Settling;
 use super::memory::Kept;
 use super::policies::Silent;
 use super::records::Records;
+use super::spares::Spares;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
@@ -170,6 +172,10 @@ pub struct Here {
     pub(super) due: BTreeMap<LogId, Micros>,
     /// Since when nothing was heard of nodes, where they are to be replaced then.
     pub(super) silent: Silent,
+    /// What it knows of nodes that may be given seats, and of groups that may give them.
+    pub(super) spares: Spares,
+    /// How far others are.
+    pub(super) distances: Distances,
     /// How many logs were given so.
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
@@ -291,6 +297,8 @@ impl Here {
             given: BTreeMap::new(),
             due: BTreeMap::new(),
             silent: BTreeMap::new(),
+            spares: Spares::default(),
+            distances: Distances::default(),
             moves: 0,
             joining: BTreeMap::new(),
             invitations: BTreeMap::new(),

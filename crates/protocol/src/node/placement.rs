@@ -3,7 +3,8 @@
 //!
 //! The location table spreads the logs of a group over its seats: each has a *home*. A group's own
 //! log that another seat leads, since its home was down, goes back once the home has been heard
-//! steadily for a while. A segment's log goes to the site that uses the segment, and else home;
+//! steadily for a while, or to the member that is the nearest to a quorum, where the cluster's
+//! settings say so ([`distances`](super::distances)). A segment's log goes to the site that uses the segment, and else home;
 //! [`usage`](super::usage) says what a site's use is, and where a segment is wished. Both go by the
 //! same way: at most one log a beat is handed over, to a seat that is heard steadily and does not
 //! lag behind a snapshot, which it would have to fetch before anybody is served (G32); a node that
@@ -167,7 +168,7 @@ impl Here {
         let misplaced = self.led_logs().filter_map(|log| {
             let id = log.id();
             let wished = match id.scope {
-                Scope::Group => self.home(log, 0, now),
+                Scope::Group => self.group_wished(log, now),
                 Scope::Segment(segment) => self.wished(log, segment, now),
             };
             // A log that has come back is not given away again soon.
@@ -176,6 +177,17 @@ impl Here {
             (wished != log.seat() && again).then_some((id, wished))
         });
         misplaced.take(DUE_MAX).collect()
+    }
+
+    /// The seat that should lead a group's own log, or else the present one.
+    fn group_wished(&self, log: &Log, now: Now) -> Seat {
+        if !self.registry.settings().nearest_leads {
+            return self.home(log, 0, now);
+        }
+        let wished = self.distances.wished(log.id().group);
+        let seat = wished.and_then(|name| log.view().seat_of(name));
+        let able = seat.filter(|seat| self.is_steady(log, *seat, now));
+        able.unwrap_or_else(|| log.seat())
     }
 
     /// The seat that leads a log by number, if it is there, or else the present one.
@@ -231,7 +243,7 @@ impl Here {
     }
 
     /// Whether a seat has been heard for long enough to be given a log, and does not lag far.
-    fn is_steady(&self, log: &Log, seat: Seat, now: Now) -> bool {
+    pub(super) fn is_steady(&self, log: &Log, seat: Seat, now: Now) -> bool {
         let behind = log.is_behind(seat, now, &self.config.timing);
         if behind && !self.config.planted.has(Bug::LaggardIsSteady) {
             return false;
@@ -264,7 +276,7 @@ impl Here {
         }
     }
 
-    fn is_alive(&self, name: NodeName, now: Now) -> bool {
+    pub(super) fn is_alive(&self, name: NodeName, now: Now) -> bool {
         let heard = self.alive.get(&name);
         heard.is_some_and(|at| at + self.config.timing.lease > now.monotonic)
     }

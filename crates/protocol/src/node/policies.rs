@@ -13,6 +13,12 @@ use alloc::vec::Vec;
 /// Since when nothing was heard of nodes that are in the cluster.
 pub(super) type Silent = BTreeMap<NodeName, Micros>;
 
+/// The members with which a group is to go on.
+pub(super) struct Change {
+    pub(super) group: GroupId,
+    pub(super) names: Vec<NodeName>,
+}
+
 impl Here {
     /// Has the seats of nodes that were silent for long given to others, in the groups that this
     /// node leads (R13).
@@ -38,17 +44,17 @@ impl Here {
         let led = self.groups.iter().filter(|(_, room)| room.log.is_primary());
         let led: Vec<GroupId> = led.map(|(group, _)| *group).collect();
         for group in led {
-            if let Some(view) = dead
+            if let Some(change) = dead
                 .iter()
                 .find_map(|dead| self.without_dead(group, *dead, step))
             {
-                self.want(group, view, step);
+                self.want(change, step);
             }
         }
     }
 
-    /// The view in which a group that is settled goes on without a dead member.
-    fn without_dead(&self, group: GroupId, dead: NodeName, step: &Step<'_>) -> Option<View> {
+    /// How a group that is settled goes on without a dead member.
+    fn without_dead(&self, group: GroupId, dead: NodeName, step: &Step<'_>) -> Option<Change> {
         let location = self.groups.get(&group)?.state.location();
         let settled = location.all_pasts().all(|(_, past)| !past.open);
         let view = &location.group.view;
@@ -60,16 +66,7 @@ impl Here {
         let candidates = self.candidates(group, view, step);
         let least = usize::from(self.directory.least());
         let names = policy::replace_dead(&members, dead, &candidates, least).filter(|_| settled)?;
-        let seat = |name: &NodeName| Member {
-            name: *name,
-            site: self.directory.site_of(*name),
-            public_key: None,
-        };
-        Some(View {
-            group,
-            epoch: view.epoch.next(),
-            seats: names.iter().map(seat).collect(),
-        })
+        Some(Change { group, names })
     }
 
     /// Who may be given a seat: who is heard, and does not drain. In the meta-group anybody; else
@@ -97,8 +94,23 @@ impl Here {
             .collect()
     }
 
-    fn want(&mut self, group: GroupId, view: View, step: &mut Step<'_>) {
-        let epoch = view.epoch;
+    /// Asks for a change, like anybody else.
+    pub(super) fn want(&mut self, change: Change, step: &mut Step<'_>) {
+        let Change { group, names } = change;
+        let Some(location) = self.groups.get(&group).map(|room| room.state.location()) else {
+            return;
+        };
+        let epoch = location.epoch().next();
+        let seat = |name: &NodeName| Member {
+            name: *name,
+            site: self.directory.site_of(*name),
+            public_key: None,
+        };
+        let view = View {
+            group,
+            epoch,
+            seats: names.iter().map(seat).collect(),
+        };
         let next = GroupCommand::Next {
             view,
             pressing: false,

@@ -25,6 +25,7 @@ mod locks;
 mod machines;
 mod parting;
 mod placement;
+mod policies;
 mod records;
 mod registers;
 mod ring;
@@ -966,6 +967,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(early::LIST)
         .chain(eventual::LIST)
         .chain(rotten::LIST)
+        .chain(policies::LIST)
         .chain(records::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }

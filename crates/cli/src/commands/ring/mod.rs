@@ -13,10 +13,13 @@ use fermata_client::{Client, Code};
 use fermata_protocol::base::NodeName;
 use fermata_protocol::registry::Standing;
 use fermata_protocol::request::{RingChange, RingGroup, RingNode, RingStatus};
-use fermata_protocol::settings::Setting;
+use fermata_protocol::settings::{Join, Setting};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::args::{Global, NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs};
+use crate::args::{
+    Global, JoinChoice, LeaderChoice, NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait,
+    WaitArgs,
+};
 use crate::connect::connect;
 use crate::exit::{self, Exit, Failure};
 use crate::output;
@@ -48,14 +51,38 @@ pub(crate) async fn run(global: &Global, args: RingArgs) -> Result<u8, Failure> 
 
 /// Shows what groups do unasked, changed before if that is asked for.
 async fn policy(global: &Global, action: PolicyCommand) -> Result<u8, Failure> {
-    let change = match action {
-        PolicyCommand::Show => None,
-        PolicyCommand::Set { dead_after } => Some(dead_after),
-        PolicyCommand::Off => Some(Duration::ZERO),
+    let off = [
+        Setting::DeadAfter(0),
+        Setting::Join(None),
+        Setting::NearestLeads(false),
+    ];
+    let changes = match action {
+        PolicyCommand::Show => Vec::new(),
+        PolicyCommand::Off => off.to_vec(),
+        PolicyCommand::Set {
+            dead_after,
+            join,
+            leader,
+        } => {
+            let micros = |after: Duration| u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+            let dead_after = dead_after.map(|after| Setting::DeadAfter(micros(after)));
+            let join = join.map(|join| Setting::Join(joins(join)));
+            let nearest = |leader| Setting::NearestLeads(leader == LeaderChoice::Latency);
+            let all = [dead_after, join, leader.map(nearest)];
+            all.into_iter().flatten().collect()
+        }
     };
-    let micros = |after: Duration| u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-    let change = change.map(|after| Setting::DeadAfter(micros(after)));
-    super::settings::run(global, change).await
+    super::settings::run(global, &changes).await
+}
+
+/// The setting of a choice.
+pub(super) fn joins(choice: JoinChoice) -> Option<Join> {
+    match choice {
+        JoinChoice::Off => None,
+        JoinChoice::Load => Some(Join::Load),
+        JoinChoice::Latency => Some(Join::Latency),
+        JoinChoice::Resilient => Some(Join::Resilient),
+    }
 }
 
 /// Runs a command about nodes.

@@ -1,19 +1,8 @@
-//! What is wished of a ring, as pure functions: no clock, no input or output. Whoever leads a group
-//! fires them, and nothing unsafe follows from what they wish (Harmony §6).
+//! The seat of a node that is silent for long.
 
+use super::Candidate;
 use crate::base::{NodeName, SiteId};
 use alloc::vec::Vec;
-
-/// A node that may be given a seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Which.
-    pub name: NodeName,
-    /// Where it is.
-    pub site: SiteId,
-    /// Seats that it has in groups.
-    pub seats: usize,
-}
 
 /// The members of a group once the seat of one that is dead was given to another: to the candidate
 /// with the fewest seats, of the dead one's site if there is one. Candidates are those that are
