@@ -241,12 +241,13 @@ impl Driver {
         self.look = None;
         let known = discovery::locked(&self.nodes.known);
         // Where all are gone that are known to be there, somebody who has left may know.
-        let mut uris: Vec<String> = known.iter().map(|node| node.endpoint.clone()).collect();
+        let mut all: Vec<usize> = (0..known.len()).collect();
+        all.rotate_left(self.looked % known.len().max(1));
+        all.sort_by_key(|at| self.unreachable.get(*at) == Some(&true));
+        all.truncate(LOOKED_AT);
+        self.looked += all.len();
+        let uris: Vec<String> = all.iter().map(|at| known[*at].endpoint.clone()).collect();
         drop(known);
-        let count = uris.len().max(1);
-        uris.rotate_left(self.looked % count);
-        uris.truncate(LOOKED_AT);
-        self.looked += uris.len();
         let (news, patience) = (self.news_in.clone(), self.nodes.patience);
         tokio::spawn(async move {
             let info = discovery::again(uris, patience).await;
@@ -346,8 +347,10 @@ impl Driver {
     }
 
     fn reply(&mut self, now: Now, link: LinkId, message: v1::SessionReply) {
-        if let Some(v1::session_reply::Reply::Leaving(_)) = message.reply {
-            return self.part(link);
+        match message.reply {
+            Some(v1::session_reply::Reply::Leaving(_)) => return self.part(link),
+            Some(v1::session_reply::Reply::Cluster(info)) => return self.learn(Some(info)),
+            _ => {}
         }
         self.is_reachable(link.0, true);
         let Some(transmission) = self.open.get_mut(&message.id) else {

@@ -138,8 +138,8 @@ pub(crate) struct SessionReplies {
     /// Why no more requests are read, if not because the client has none.
     broken: Broken,
     reader: tokio::task::JoinHandle<()>,
-    /// Until the client has been told that this node had better not be asked.
-    leaving: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// What this node has to say of itself.
+    notices: mpsc::Receiver<WireReply>,
 }
 
 impl Drop for SessionReplies {
@@ -157,11 +157,8 @@ impl Stream for SessionReplies {
     type Item = Result<v1::SessionReply, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(leaving) = &mut self.leaving
-            && leaving.as_mut().poll(cx).is_ready()
-        {
-            self.leaving = None;
-            let reply = Some(WireReply::Leaving(v1::Nothing {}));
+        if let Poll::Ready(Some(notice)) = self.notices.poll_recv(cx) {
+            let reply = Some(notice);
             return Poll::Ready(Some(Ok(v1::SessionReply { id: 0, reply })));
         }
         let Some((id, reply)) = ready!(self.answers.poll_recv(cx)) else {
@@ -249,6 +246,34 @@ async fn read_session(
         if let Err(refusal) = refused
             && sink.send((id, Reply::Refused(refusal))).await.is_err()
         {
+            return;
+        }
+    }
+}
+
+/// Tells a client, as long as it has its stream, who is in the cluster whenever that changes; and
+/// that this node begins to hand over what it leads, or to stop.
+async fn give_notice(porter: Arc<Porter>, tell: mpsc::Sender<WireReply>) {
+    let mut shown = porter.roster.subscribe();
+    let mut known = porter.about().nodes;
+    let (mut drains, mut stops) = (porter.is_leaving(), porter.is_closing());
+    loop {
+        tokio::select! {
+            _ = shown.changed() => {}
+            () = porter.closed(), if !stops => {}
+            () = tell.closed() => return,
+        }
+        let about = porter.about();
+        if known != about.nodes {
+            known.clone_from(&about.nodes);
+            if tell.send(WireReply::Cluster(about)).await.is_err() {
+                return;
+            }
+        }
+        let before = (drains, stops);
+        (drains, stops) = (porter.is_leaving(), porter.is_closing());
+        let begins = (drains && !before.0) || (stops && !before.1);
+        if begins && tell.send(WireReply::Leaving(v1::Nothing {})).await.is_err() {
             return;
         }
     }
@@ -419,10 +444,10 @@ impl Fermata for Service {
         let requests = r.into_inner();
         let reader = read_session(self.0.clone(), requests, sink, open.clone(), broken.clone());
         let reader = tokio::spawn(reader);
-        let porter = self.0.clone();
-        let leaving = Box::pin(async move { porter.leaving().await });
+        let (tell, notices) = mpsc::channel(4);
+        tokio::spawn(give_notice(self.0.clone(), tell));
         Ok(Response::new(SessionReplies {
-            leaving: Some(leaving),
+            notices,
             porter: self.0.clone(),
             answers,
             open,

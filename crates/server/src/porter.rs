@@ -350,16 +350,8 @@ impl Porter {
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
-    /// Ready once the node begins to stop, or to hand over what it leads: whoever has a stream here
-    /// had better go on elsewhere.
-    pub(crate) async fn leaving(&self) {
-        tokio::select! {
-            () = self.closed() => {}
-            () = self.roster.begins_to_drain(self.node) => {}
-        }
-    }
-
-    /// Whether that has begun.
+    /// Whether the node is about to stop, or hands over what it leads: whoever has a stream here had
+    /// better go on elsewhere.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_closing() || self.roster.known().drains(self.node)
     }

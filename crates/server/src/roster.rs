@@ -102,12 +102,9 @@ impl Roster {
         self.0.send_replace(known);
     }
 
-    /// Ready once a node begins to hand over what it leads, if it has not already.
-    pub(crate) async fn begins_to_drain(&self, node: NodeName) {
-        let mut shown = self.0.subscribe();
-        // The sender is here, so these end by what is shown only.
-        let _ = shown.wait_for(|known| !known.drains(node)).await;
-        let _ = shown.wait_for(|known| known.drains(node)).await;
+    /// Tells of whatever is shown from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Known>> {
+        self.0.subscribe()
     }
 }
 

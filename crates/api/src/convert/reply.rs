@@ -352,9 +352,9 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
         Wire::Ring(status) => Reply::Ring(Box::new(ring::ring_from(status)?)),
         Wire::Refusal(r) => Reply::Refused(refusal_from_proto(r)),
         // Of the stream, not of a request.
-        Wire::Leaving(_) => Reply::Refused(Refusal::unknown(
+        Wire::Leaving(_) | Wire::Cluster(_) => Reply::Refused(Refusal::unknown(
             Code::Unavailable,
-            "this node is about to stop: ask again at another node",
+            "the node told of itself instead of answering",
         )),
     })
 }
