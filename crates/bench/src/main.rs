@@ -4,6 +4,7 @@
 //! * `figure1` is its Figure 1: latency and throughput of the policies beside each other.
 //! * `outage` is the time without a primary after the death of a process, which it starts.
 //! * `ring` changes who is in a cluster under a load, beside etcd and `ZooKeeper`.
+//! * `replacement` gives the seat of a node that holds much to another.
 //! * `music` has MUSIC's figures: Fermata beside Cassandra, `ZooKeeper` and etcd.
 //!
 //! They need a release build (`cargo run --release -p bench -- …`) to mean anything about time;
@@ -16,6 +17,7 @@ mod figure1;
 mod music;
 mod outage;
 mod processes;
+mod replacement;
 mod report;
 mod ring;
 mod storage;
@@ -42,6 +44,8 @@ enum What {
     Outage(outage::OutageArgs),
     /// What clients notice while nodes are added, drained, removed, replaced and restarted.
     Ring(ring::RingArgs),
+    /// What it takes to replace a node that holds much.
+    Replacement(replacement::ReplacementArgs),
     /// MUSIC's figures, beside real Cassandra, ZooKeeper and etcd.
     Music(music::MusicArgs),
 }
@@ -62,6 +66,7 @@ fn main() -> Result<()> {
             What::Storage(args) => storage::run(args).await,
             What::Figure1(args) => figure1::run(args).await,
             What::Outage(args) => outage::run(args).await,
+            What::Replacement(args) => replacement::run(args).await,
             What::Ring(_) | What::Music(_) => unreachable!("they have returned above"),
         }
     })

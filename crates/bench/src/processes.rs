@@ -154,7 +154,7 @@ impl Processes {
 
     /// Waits until a node serves.
     pub(crate) async fn ready(&self, label: &str) -> Result<()> {
-        let at = self.place(label)?;
+        let at = self.at(label)?;
         let ready = async {
             while self.is_silent(at).await {
                 tokio::time::sleep(AGAIN).await;
@@ -178,9 +178,25 @@ impl Processes {
         Ok(Client::connect(options).await?)
     }
 
+    /// The nodes that are up, by their labels.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        let up = self.nodes.iter().filter(|node| node.child.is_some());
+        up.map(|node| node.label.clone()).collect()
+    }
+
+    /// Where the nodes' directories are, each called by its label.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A client on the site of a node.
+    pub(crate) async fn client_of(&self, label: &str) -> Result<Client> {
+        self.client(self.at(label)?).await
+    }
+
     /// The site of a node, from 1 on.
     pub(crate) fn site(&self, label: &str) -> Result<usize> {
-        let site = &self.nodes[self.place(label)?].site;
+        let site = &self.nodes[self.at(label)?].site;
         let number = site
             .strip_prefix('s')
             .and_then(|number| number.parse().ok());
@@ -205,7 +221,7 @@ impl Processes {
 
     /// Ends a node in order, or waits for one that ends by itself.
     pub(crate) async fn end(&mut self, label: &str) -> Result<()> {
-        let at = self.place(label)?;
+        let at = self.at(label)?;
         // Who has ended by itself cannot be told to.
         let _ = self.signal(at, Signal::TERM);
         if let Some(mut child) = self.nodes[at].child.take() {
@@ -224,13 +240,14 @@ impl Processes {
         Ok(std::fs::remove_dir_all(data)?)
     }
 
-    fn place(&self, label: &str) -> Result<usize> {
+    /// The place of a node among all that ever were.
+    pub(crate) fn at(&self, label: &str) -> Result<usize> {
         let found = self.nodes.iter().position(|node| node.label == label);
         found.ok_or_else(|| anyhow!("there was never a node {label}"))
     }
 
     fn node(&mut self, label: &str) -> Result<&mut Process> {
-        let at = self.place(label)?;
+        let at = self.at(label)?;
         Ok(&mut self.nodes[at])
     }
 

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use fermata_client::{Client, Enter, Options};
@@ -16,6 +16,9 @@ use crate::processes::Processes;
 /// Adds one inside a section, and prints nothing.
 const COUNT: &str = "v=$(\"$0\" get counter || echo 0); \"$0\" put counter $((v + 1))";
 
+/// Addresses of nodes.
+pub(crate) type Told = Arc<Mutex<Vec<String>>>;
+
 /// Loops that go on until they are told to end.
 pub(crate) struct Counters {
     over: Arc<AtomicBool>,
@@ -24,19 +27,21 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Begins so many loops, each with all of these nodes.
-    pub(crate) fn begin(program: &Path, endpoints: &[String], some: usize) -> Counters {
+    /// Begins so many loops. Each command is given the nodes that are told then.
+    pub(crate) fn begin(program: &Path, told: &Told, some: usize) -> Counters {
         let over = Arc::new(AtomicBool::new(false));
         let counted = Arc::new(AtomicU64::new(0));
         let mut loops = JoinSet::new();
         for at in 0..some {
-            // Scripts at different sites name the node of their own first.
-            let mut nodes = endpoints.to_vec();
-            nodes.rotate_left(at % endpoints.len().max(1));
             let (program, over, counted) = (program.to_owned(), over.clone(), counted.clone());
+            let told = told.clone();
             loops.spawn(async move {
                 let mut wrong = Vec::new();
                 while !over.load(Ordering::Relaxed) {
+                    let mut nodes = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    // Scripts at different sites name the node of their own first.
+                    let first = at % nodes.len().max(1);
+                    nodes.rotate_left(first);
                     match once(&program, &nodes.join(",")).await? {
                         None => counted.fetch_add(1, Ordering::Relaxed),
                         Some(said) => {

@@ -134,7 +134,7 @@ impl Client {
         let (mut count, mut held) = (0_u64, None);
         while !self.over.load(Ordering::Relaxed) {
             count += 1;
-            let register = format!("changes/{}", rng.below(REGISTERS));
+            let register = format!("changes-{}", rng.below(REGISTERS));
             let value = format!("{}/{count}", self.number).into_bytes();
             let well = match kind {
                 Kind::Read => self.read(&register).await,
@@ -174,7 +174,7 @@ impl Client {
 
     async fn section(&mut self) -> bool {
         let start = Instant::now();
-        let key = format!("own/{}", self.number);
+        let key = format!("own-{}", self.number);
         let ended = self.subject.section(&key).await;
         matches!(self.note(Kind::Section, start, ended), Ending::Ok { .. })
     }
@@ -184,7 +184,7 @@ impl Client {
         let start = Instant::now();
         let inside = match held.take() {
             Some(inside) => inside,
-            None => match self.subject.hold(&format!("held/{}", self.number)).await {
+            None => match self.subject.hold(&format!("held-{}", self.number)).await {
                 Ok(inside) => inside?,
                 Err(error) => {
                     self.note(Kind::Put, start, Err(error));

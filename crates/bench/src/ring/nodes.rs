@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use fermata_client::{Client, Enter, Error, Options, Section};
 use tokio::process::Command;
 
-use super::counters::Counters;
+use super::counters::{Counters, Told};
 use super::load::Load;
 use super::subject::{Held, Subject};
 use super::{Phases, RingArgs};
@@ -28,8 +28,7 @@ pub(super) async fn measure(args: &RingArgs) -> Result<()> {
         subjects.push(fermata.client(site).await?);
     }
     let load = Load::begin(&subjects, |_, work| tokio::spawn(work));
-    let first = fermata.cluster.addresses();
-    let counters = Counters::begin(&program, &first, args.counters);
+    let counters = Counters::begin(&program, &fermata.told, args.counters);
     let mut changes = Changes {
         calm: Duration::from_secs(args.calm),
         phases: Phases::default(),
@@ -61,11 +60,11 @@ impl Changes {
         fermata.operate(&["node", "undrain", "n2"]).await?;
         self.operate(fermata, "remove", &["node", "remove", "n1"])
             .await?;
-        fermata.cluster.end("n1").await?;
+        fermata.end("n1").await?;
         let lives = fermata.join(2).await?;
         self.operate(fermata, "replace", &["node", "replace", "n2", &lives])
             .await?;
-        fermata.cluster.end("n2").await?;
+        fermata.end("n2").await?;
         self.lost(fermata, &lives, 2).await?;
         self.rolling(fermata).await?;
         self.restarts(fermata).await
@@ -76,6 +75,7 @@ impl Changes {
         let spare = fermata.join(site).await?;
         let death = Instant::now();
         fermata.cluster.lose(label).await?;
+        fermata.tell();
         // Nobody gives up a node that is still heard.
         loop {
             let args = ["node", "replace", label, &spare, "--lost", "--yes"];
@@ -100,7 +100,7 @@ impl Changes {
                 &["node", "replace", &old, &new],
             )
             .await?;
-            fermata.cluster.end(&old).await?;
+            fermata.end(&old).await?;
         }
         Ok(())
     }
@@ -138,6 +138,8 @@ impl Changes {
 /// A cluster, and its operator.
 pub(crate) struct Fermata {
     program: PathBuf,
+    /// Where scripts are told to look for nodes: those that are there, as an operator keeps it.
+    told: Told,
     pub(crate) cluster: Processes,
 }
 
@@ -148,9 +150,11 @@ impl Fermata {
             rtt: Some(rtt.to_owned()),
             ..Setup::default()
         };
+        let cluster = Processes::start(program, SITES as u16, setup).await?;
         Ok(Fermata {
             program: program.to_owned(),
-            cluster: Processes::start(program, SITES as u16, setup).await?,
+            told: Arc::new(Mutex::new(cluster.addresses())),
+            cluster,
         })
     }
 
@@ -173,6 +177,7 @@ impl Fermata {
             let nodes = nodes.as_array().context("a list of nodes")?;
             let ours = |node: &&serde_json::Value| node["label"] == label.as_str();
             if nodes.iter().find(ours).is_some_and(|n| n["heard"] == true) {
+                self.tell();
                 return Ok(label);
             }
             if begun.elapsed() > Duration::from_secs(60) {
@@ -180,6 +185,18 @@ impl Fermata {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Waits for the end of a node that is out.
+    async fn end(&mut self, label: &str) -> Result<()> {
+        self.cluster.end(label).await?;
+        self.tell();
+        Ok(())
+    }
+
+    fn tell(&self) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = self.cluster.addresses();
     }
 
     /// Runs a command of `fermata` as an operator does, and returns what it printed.
