@@ -127,6 +127,17 @@ pub(super) async fn create(
     name: &str,
 ) -> Result<MusicAnswer, Failure> {
     let (_, _, value) = split_name(name)?;
+    let others = match call.forwarded {
+        true => Vec::new(),
+        false => locks.other_homes(),
+    };
+    for address in others {
+        match locks.forward.send(&address, call).await {
+            Ok(answer) => return Ok(answer),
+            Err(Silent::Unknown) => return Err(forward::unknown()),
+            Err(Silent::Unreached) => {}
+        }
+    }
     let mode = mode_of(call)?;
     let idle = lease_of(call)?.unwrap_or(IDLE);
     let name = locks.name(name).await?;

@@ -500,6 +500,19 @@ impl Locks {
         }
     }
 
+    /// Where locks are to be created that this node would not be the home of for long: the REST faces
+    /// of nodes that do not drain, if this one does; else nowhere.
+    pub(super) fn other_homes(&self) -> Vec<String> {
+        if !self.store.porter.is_leaving() {
+            return Vec::new();
+        }
+        let known = self.store.porter.roster.known();
+        let stays = known.nodes.iter().filter(|node| !known.drains(node.name));
+        let others = stays.filter(|node| node.name != self.store.porter.node);
+        let faces = others.map(|node| node.addresses.rest.clone());
+        faces.filter(|rest| !rest.is_empty()).collect()
+    }
+
     /// The address of another node's REST face.
     pub(super) fn address(&self, node: u32) -> Option<String> {
         let known = self.store.porter.roster.known();

@@ -123,6 +123,41 @@ async fn a_client_of_many_locks_keeps_them_all_when_their_home_stops() {
     }
 }
 
+/// A node that drains becomes the home of no more locks: their clients would have to change it soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_a_draining_node_is_asked_for_has_its_home_elsewhere() {
+    let (cluster, nodes) = start(3).await;
+    define(&nodes[0], json!({"k": "text", "PRIMARY KEY": "(k)"})).await;
+    let drain = v1::Drain {
+        node: 1,
+        drains: true,
+    };
+    let drain = v1::ChangeRingRequest {
+        header: Session::new(61).header(),
+        change: Some(v1::change_ring_request::Change::Drain(drain)),
+    };
+    cluster.0.client(1).await.change_ring(drain).await.unwrap();
+    let mut asked = cluster.0.client(0).await;
+    eventually!({
+        let known = asked.cluster(v1::ClusterRequest {}).await.unwrap();
+        let nodes = known.into_inner().nodes;
+        nodes.iter().any(|node| node.node == 1 && node.drains)
+    });
+    nodes[0].lock("ks.free.moved").await;
+    let key = v1::Key {
+        keyspace: "music".into(),
+        key: "l\0ks\0free\0moved".into(),
+    };
+    let queue = v1::QueueRequest {
+        header: Session::new(62).header(),
+        key: Some(key),
+    };
+    let queue = asked.queue(queue).await.unwrap().into_inner();
+    // A lock's session has its home in its second to fifth byte.
+    let homes: Vec<&[u8]> = queue.entries.iter().map(|e| &e.session[1..5]).collect();
+    assert_eq!(homes, [2_u32.to_be_bytes()]);
+}
+
 /// What a home knows of the unit is no answer once the lock is somebody else's: neither to a write
 /// that would change nothing, nor to a condition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

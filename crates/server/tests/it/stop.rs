@@ -1,7 +1,8 @@
 //! A graceful stop: what the node leads is handed over, and sections go on elsewhere.
 
-use crate::common::{Choice, Session, TestCluster, enter, key};
+use crate::common::{Choice, Session, TestCluster, enter, key, read, register};
 use fermata_api::v1;
+use fermata_api::v1::session_reply::Reply;
 use fermata_api::v1::session_request::Operation;
 use fermata_server::config::TimingConfig;
 use tokio_stream::StreamExt;
@@ -109,4 +110,57 @@ async fn open_streams_are_told_that_the_node_stops() {
         }
     };
     assert_eq!(code(&ended), tonic::Code::Unavailable, "{ended}");
+}
+
+/// Between a node that goes and the next one no request is lost: a client with a stream is told who
+/// drains, and when the node stops; what it has sent before it ends the stream is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_a_stream_is_told_and_what_was_sent_is_done() {
+    let mut cluster = TestCluster::start(3).await;
+    let (requests, sent) = tokio::sync::mpsc::channel(4);
+    let sent = tokio_stream::wrappers::ReceiverStream::new(sent);
+    let mut client = cluster.client(0).await;
+    let mut replies = client.session(sent).await.unwrap().into_inner();
+    let drain = v1::Drain {
+        node: 1,
+        drains: true,
+    };
+    let change = v1::ChangeRingRequest {
+        header: Session::new(45).header(),
+        change: Some(v1::change_ring_request::Change::Drain(drain)),
+    };
+    cluster.client(1).await.change_ring(change).await.unwrap();
+    let (mut leaves, mut listed) = (false, false);
+    while !(leaves && listed) {
+        match replies.next().await.unwrap().unwrap().reply {
+            Some(Reply::Leaving(_)) => leaves = true,
+            Some(Reply::Cluster(info)) => listed = info.nodes.iter().any(|n| n.drains),
+            other => panic!("{other:?}"),
+        }
+    }
+    let goes_on = async {
+        while !matches!(
+            replies.next().await.unwrap().unwrap().reply,
+            Some(Reply::Leaving(_))
+        ) {}
+        let write = v1::WriteRequest {
+            header: Session::new(46).header(),
+            key: Some(register("last")),
+            value: Some("sent".into()),
+        };
+        let operation = Some(Operation::Write(write));
+        let frame = v1::SessionRequest { id: 7, operation };
+        requests.send(frame).await.unwrap();
+        drop(requests);
+        let answer = replies.next().await.unwrap().unwrap();
+        assert!(
+            matches!(answer.reply, Some(Reply::Done(_))) && answer.id == 7,
+            "{answer:?}"
+        );
+        assert!(replies.next().await.is_none(), "the stream ends in order");
+    };
+    tokio::join!(cluster.stop(0), goes_on);
+    let mut other = cluster.client(1).await;
+    let found = read(&mut other, &mut Session::new(47), "last").await;
+    assert_eq!(found.as_deref(), Some(&b"sent"[..]));
 }
