@@ -183,8 +183,9 @@ impl Stream for SessionReplies {
     }
 }
 
-/// Reads requests of a `Session` stream until it ends or breaks, or the node has stopped for as long
-/// as clients have to end it ([`GOODBYE`]). While [`STREAM_OPEN_MAX`] are open it reads no further, and the client feels it.
+/// Reads requests of a `Session` stream until it ends or breaks, or the node has stopped for as
+/// long as clients have to end it ([`GOODBYE`]). While [`STREAM_OPEN_MAX`] are open it reads no
+/// further, and the client feels it.
 async fn read_session(
     porter: Arc<Porter>,
     mut requests: Streaming<v1::SessionRequest>,
@@ -208,8 +209,8 @@ async fn read_session(
             Ok(None) => {
                 drop(sink);
                 if porter.is_leaving() {
-                    // Of a client that goes on elsewhere. Whoever is about to enter is let in first,
-                    // and told of what it holds as long as this node runs.
+                    // Of a client that goes on elsewhere. Whoever is about to enter is let in
+                    // first, and told of what it holds as long as this node runs.
                     porter.closed().await;
                     keep(&open, |entry| !entry.watches);
                     over.await;

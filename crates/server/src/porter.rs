@@ -350,8 +350,8 @@ impl Porter {
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
-    /// Whether the node is about to stop, or hands over what it leads: whoever has a stream here had
-    /// better go on elsewhere.
+    /// Whether the node is about to stop, or hands over what it leads: whoever has a stream here
+    /// had better go on elsewhere.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_closing() || self.roster.known().drains(self.node)
     }

@@ -372,8 +372,8 @@ async fn start_driver(parts: Parts) -> Result<DriverEnd, StartError> {
     }
 }
 
-/// Waits for the stop or for the driver's own end. A stop closes the faces, gives clients time to go
-/// on elsewhere, lets the node retire, and gives the last answers time to leave.
+/// Waits for the stop or for the driver's own end. A stop closes the faces, gives clients time to
+/// go on elsewhere, lets the node retire, and gives the last answers time to leave.
 async fn until_stopped(
     shutdown: impl Future<Output = ()>,
     mut driver_end: DriverEnd,

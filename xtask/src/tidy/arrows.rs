@@ -50,6 +50,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         &[
             "fermata-protocol",
             "fermata-storage",
+            "fermata-check",
             "fermata-client",
             "fermata-server",
             "fermata-engine",

@@ -56,7 +56,7 @@ impl Node {
         if !beat.writable {
             self.here.steady.insert(from, step.now.monotonic);
         }
-        self.here.spares.note_seated(from, beat.seated);
+        self.here.seen.spares.note_seated(from, beat.seated);
         let distances = self.here.distances_to_tell(&beat.leads, step);
         let (mut follows, mut behind, mut deposed) = (Vec::new(), Vec::new(), Vec::new());
         for (id, ballot, chosen) in beat.leads {
@@ -90,7 +90,7 @@ impl Node {
     pub(super) fn on_beat_ack(&mut self, from: NodeName, ack: BeatAck, step: &mut Step<'_>) {
         let Here { clocks, config, .. } = &mut self.here;
         clocks.on_answer(from, ack.sent, step.now, &config.timing);
-        self.here.distances.measure(from, ack.sent, step.now);
+        self.here.seen.distances.measure(from, ack.sent, step.now);
         self.here.note_distances(from, &ack.distances);
         for (id, ballot) in ack.follows {
             self.here.with_log(id, step, |log, cx| {

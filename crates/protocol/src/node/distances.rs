@@ -60,7 +60,9 @@ impl Here {
     pub(super) fn trips_in(&self, view: &View, now: Now) -> Vec<Micros> {
         let others = view.nodes().filter(|name| *name != self.id.name);
         let heard = others.filter(|name| self.is_alive(*name, now));
-        heard.filter_map(|name| self.distances.to(name)).collect()
+        heard
+            .filter_map(|name| self.seen.distances.to(name))
+            .collect()
     }
 
     fn own_distance(&self, view: &View, now: Now) -> Option<Micros> {
@@ -95,7 +97,7 @@ impl Here {
                 room.log.leadership()
             });
             let Some(ballot) = ballot else { continue };
-            let led = self.distances.led.entry(*group).or_default();
+            let led = self.seen.distances.led.entry(*group).or_default();
             if led.ballot != ballot {
                 *led = Led {
                     ballot,
@@ -111,17 +113,17 @@ impl Here {
     pub(super) fn look_at_leaders(&mut self, step: &Step<'_>) {
         let now = step.now.monotonic;
         if !self.registry.settings().nearest_leads {
-            (self.distances.led, self.distances.next) = (BTreeMap::new(), now);
+            (self.seen.distances.led, self.seen.distances.next) = (BTreeMap::new(), now);
             return;
         }
-        if now < self.distances.next {
+        if now < self.seen.distances.next {
             return;
         }
-        self.distances.next = now + LOOK;
-        let mut trips = core::mem::take(&mut self.distances.trips);
+        self.seen.distances.next = now + LOOK;
+        let mut trips = core::mem::take(&mut self.seen.distances.trips);
         trips.retain(|name, _| self.directory.has(*name));
-        self.distances.trips = trips;
-        let mut led = core::mem::take(&mut self.distances.led);
+        self.seen.distances.trips = trips;
+        let mut led = core::mem::take(&mut self.seen.distances.led);
         led.retain(|group, led| {
             let room = self.groups.get(group);
             room.and_then(|room| room.log.leadership()) == Some(led.ballot)
@@ -129,7 +131,7 @@ impl Here {
         for (group, led) in &mut led {
             led.leading = self.look_at(*group, led, step);
         }
-        self.distances.led = led;
+        self.seen.distances.led = led;
     }
 
     fn look_at(&self, group: GroupId, led: &Led, step: &Step<'_>) -> Leading {

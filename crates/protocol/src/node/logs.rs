@@ -2,14 +2,12 @@
 
 use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
-use super::distances::Distances;
 use super::early::Early;
 use super::following::{Following, Invitation, Wanted, refuse};
 use super::membership::Settling;
 use super::memory::Kept;
-use super::policies::Silent;
+use super::policies::Seen;
 use super::records::Records;
-use super::spares::Spares;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{
@@ -170,12 +168,8 @@ pub struct Here {
     /// Since when each log that should be elsewhere waits for a moment in which nobody is about to
     /// enter.
     pub(super) due: BTreeMap<LogId, Micros>,
-    /// Since when nothing was heard of nodes, where they are to be replaced then.
-    pub(super) silent: Silent,
-    /// What it knows of nodes that may be given seats, and of groups that may give them.
-    pub(super) spares: Spares,
-    /// How far others are.
-    pub(super) distances: Distances,
+    /// What it has seen of others, for policies.
+    pub(super) seen: Seen,
     /// How many logs were given so.
     pub(super) moves: u64,
     /// Logs of later epochs that this node is about to have a replica of, one per part.
@@ -296,9 +290,7 @@ impl Here {
             steady: BTreeMap::new(),
             given: BTreeMap::new(),
             due: BTreeMap::new(),
-            silent: BTreeMap::new(),
-            spares: Spares::default(),
-            distances: Distances::default(),
+            seen: Seen::default(),
             moves: 0,
             joining: BTreeMap::new(),
             invitations: BTreeMap::new(),

@@ -4,12 +4,13 @@
 //! The location table spreads the logs of a group over its seats: each has a *home*. A group's own
 //! log that another seat leads, since its home was down, goes back once the home has been heard
 //! steadily for a while, or to the member that is the nearest to a quorum, where the cluster's
-//! settings say so ([`distances`](super::distances)). A segment's log goes to the site that uses the segment, and else home;
-//! [`usage`](super::usage) says what a site's use is, and where a segment is wished. Both go by the
-//! same way: at most one log a beat is handed over, to a seat that is heard steadily and does not
-//! lag behind a snapshot, which it would have to fetch before anybody is served (G32); a node that
-//! has given a log away and leads it again waits twice as long before the next time. So a log that
-//! a seat does not keep, or that two sites win in turns, moves ever more rarely.
+//! settings say so ([`distances`](super::distances)). A segment's log goes to the site that uses
+//! the segment, and else home; [`usage`](super::usage) says what a site's use is, and where a
+//! segment is wished. Both go by the same way: at most one log a beat is handed over, to a seat
+//! that is heard steadily and does not lag behind a snapshot, which it would have to fetch before
+//! anybody is served (G32); a node that has given a log away and leads it again waits twice as long
+//! before the next time. So a log that a seat does not keep, or that two sites win in turns, moves
+//! ever more rarely.
 
 use super::agenda::Room;
 use super::usage::{self, Seats};
@@ -184,7 +185,7 @@ impl Here {
         if !self.registry.settings().nearest_leads {
             return self.home(log, 0, now);
         }
-        let wished = self.distances.wished(log.id().group);
+        let wished = self.seen.distances.wished(log.id().group);
         let seat = wished.and_then(|name| log.view().seat_of(name));
         let able = seat.filter(|seat| self.is_steady(log, *seat, now));
         able.unwrap_or_else(|| log.seat())

@@ -3,6 +3,8 @@
 
 use super::Here;
 use super::Step;
+use super::distances::Distances;
+use super::spares::Spares;
 use crate::base::{Bug, GroupId, Member, Micros, NodeName, SiteId, View};
 use crate::command::{Body, Command, GroupCommand};
 use crate::policy::{self, Candidate};
@@ -10,8 +12,16 @@ use crate::sessions::Sessions;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Since when nothing was heard of nodes that are in the cluster.
-pub(super) type Silent = BTreeMap<NodeName, Micros>;
+/// What a node has seen of others, by which policies decide.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Since when nothing was heard of nodes that are in the cluster.
+    silent: BTreeMap<NodeName, Micros>,
+    /// Of nodes that may be given seats, and of groups that may give them.
+    pub(super) spares: Spares,
+    /// How far others are.
+    pub(super) distances: Distances,
+}
 
 /// The members with which a group is to go on.
 pub(super) struct Change {
@@ -25,21 +35,25 @@ impl Here {
     pub(super) fn replace_dead(&mut self, step: &mut Step<'_>) {
         let after = self.registry.settings().dead_after;
         if after == 0 {
-            self.silent.clear();
+            self.seen.silent.clear();
             return;
         }
         let now = step.now.monotonic;
         let present = self.registry.present().map(|(name, _)| name);
         let silent: Vec<NodeName> = present.filter(|name| !self.hears(*name, step)).collect();
-        self.silent.retain(|name, _| silent.contains(name));
+        self.seen.silent.retain(|name, _| silent.contains(name));
         for name in silent {
-            self.silent.entry(name).or_insert(now);
+            self.seen.silent.entry(name).or_insert(now);
         }
         let wait = match self.config.planted.has(Bug::DeadAtOnce) {
             true => 0,
             false => after,
         };
-        let dead = self.silent.iter().filter(|(_, since)| *since + wait <= now);
+        let dead = self
+            .seen
+            .silent
+            .iter()
+            .filter(|(_, since)| *since + wait <= now);
         let dead: Vec<NodeName> = dead.map(|(name, _)| *name).collect();
         let led = self.groups.iter().filter(|(_, room)| room.log.is_primary());
         let led: Vec<GroupId> = led.map(|(group, _)| *group).collect();

@@ -69,11 +69,11 @@ impl Here {
     pub(super) fn seat_spares(&mut self, step: &mut Step<'_>) {
         let now = step.now.monotonic;
         let turn = u64::from(self.id.name.0) % TURNS * ROUND / TURNS;
-        let next = *self.spares.next.get_or_insert(now + turn);
+        let next = *self.seen.spares.next.get_or_insert(now + turn);
         if now < next {
             return;
         }
-        self.spares.next = Some(now + ROUND);
+        self.seen.spares.next = Some(now + ROUND);
         self.count_operations();
         self.note_lives(now);
         let Some(join) = self.registry.settings().join else {
@@ -94,12 +94,12 @@ impl Here {
     }
 
     fn group_for(&self, spare: NodeName, join: Join, groups: &[Joinable]) -> Option<GroupId> {
-        let far = self.distances.to(spare).unwrap_or(Micros::MAX);
+        let far = self.seen.distances.to(spare).unwrap_or(Micros::MAX);
         match join {
             Join::Load => policy::join_load(groups),
             Join::Latency => policy::join_latency(groups, far),
             Join::Resilient => {
-                let lived = self.spares.lifetimes.iter().copied();
+                let lived = self.seen.spares.lifetimes.iter().copied();
                 let known = Survival::observed(lived);
                 policy::join_resilient(groups, &known, HORIZON, far)
             }
@@ -116,7 +116,7 @@ impl Here {
                 .locations()
                 .filter(|at| at.id() != GroupId::META);
             owners.any(|at| at.group.view.seat_of(name).is_some())
-                || self.spares.seated.contains(&name) && !planted.has(Bug::SeatedJoins)
+                || self.seen.spares.seated.contains(&name) && !planted.has(Bug::SeatedJoins)
         };
         let present = self.registry.present();
         let may = present.filter(|(name, node)| {
@@ -139,10 +139,10 @@ impl Here {
         });
         let joinable = led.map(|(group, room)| {
             let view = &room.state.location().group.view;
-            let operations = self.spares.operations.get(group);
+            let operations = self.seen.spares.operations.get(group);
             let age = |name| match name == self.id.name {
                 true => now.monotonic,
-                false => self.spares.age(name, now.monotonic),
+                false => self.seen.spares.age(name, now.monotonic),
             };
             Joinable {
                 group: *group,
@@ -170,13 +170,13 @@ impl Here {
         for room in self.segments.values() {
             *sums.entry(room.log.id().group).or_default() += room.state.commands();
         }
-        let before = core::mem::take(&mut self.spares.operations);
+        let before = core::mem::take(&mut self.seen.spares.operations);
         let lately = |(group, sum): (GroupId, u64)| {
             // Of a group that has just come nothing is known of lately.
             let (had, lately) = before.get(&group).copied().unwrap_or((sum, 0));
             (group, (sum, lately / 2 + sum.saturating_sub(had)))
         };
-        self.spares.operations = sums.into_iter().map(lately).collect();
+        self.seen.spares.operations = sums.into_iter().map(lately).collect();
     }
 
     /// Notes who has come to live, and who has died: was taken out, or is silent for long.
@@ -185,7 +185,7 @@ impl Here {
             0 => DEAD,
             after => after,
         };
-        let Spares { lives, seated, .. } = &mut self.spares;
+        let Spares { lives, seated, .. } = &mut self.seen.spares;
         for name in self.directory.nodes() {
             // One whose connection has ended is heard no more, until it is.
             if let Some(heard) = self.alive.get(&name)
@@ -203,8 +203,13 @@ impl Here {
         let lived: Vec<Micros> = dead.map(|(_, (since, last))| last - since).collect();
         lives.retain(|name, life| lives_on(name, life));
         seated.retain(|name| directory.has(*name));
-        self.spares.lifetimes.extend(lived);
-        let more = self.spares.lifetimes.len().saturating_sub(LIFETIMES_MAX);
-        self.spares.lifetimes.drain(..more);
+        self.seen.spares.lifetimes.extend(lived);
+        let more = self
+            .seen
+            .spares
+            .lifetimes
+            .len()
+            .saturating_sub(LIFETIMES_MAX);
+        self.seen.spares.lifetimes.drain(..more);
     }
 }

@@ -500,8 +500,8 @@ impl Locks {
         }
     }
 
-    /// Where locks are to be created that this node would not be the home of for long: the REST faces
-    /// of nodes that do not drain, if this one does; else nowhere.
+    /// Where locks are to be created that this node would not be the home of for long: the REST
+    /// faces of nodes that do not drain, if this one does; else nowhere.
     pub(super) fn other_homes(&self) -> Vec<String> {
         if !self.store.porter.is_leaving() {
             return Vec::new();

@@ -123,7 +123,8 @@ async fn a_client_of_many_locks_keeps_them_all_when_their_home_stops() {
     }
 }
 
-/// A node that drains becomes the home of no more locks: their clients would have to change it soon.
+/// A node that drains becomes the home of no more locks: their clients would have to change it
+/// soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_a_draining_node_is_asked_for_has_its_home_elsewhere() {
     let (cluster, nodes) = start(3).await;
