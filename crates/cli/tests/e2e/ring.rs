@@ -11,6 +11,9 @@ use crate::support::{ByHand, Dev, Ports, eventually, fermata, json, status, text
 /// Increments by a command inside a section; prints nothing.
 const COUNT: &str = "v=$(\"$0\" get counter || echo 0); \"$0\" put counter $((v + 1))";
 
+/// Holds until a file is there, and puts something then; prints nothing.
+const HOLD: &str = "until [ -e \"$1\" ]; do sleep 0.1; done; \"$0\" put held to-the-end";
+
 /// Nodes that join the cluster of `dev`.
 struct Newcomers {
     ports: Ports,
@@ -136,6 +139,15 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
         .iter()
         .map(|node| node["site"].as_str().expect("a site").to_owned())
         .collect();
+    // Somebody who is in a section from before the first change until after the last.
+    let over = new.folder.path().join("over");
+    let mut holder = dev.client();
+    holder.args(["lock", "held", "--", "sh", "-c", HOLD]);
+    holder.arg(fermata().get_program()).arg(&over);
+    let mut holder = holder.spawn().expect("fermata runs");
+    eventually("it holds", || {
+        status(&dev.run(&["lock", "--wait", "0s", "held", "--", "true"])) != 0
+    });
     let mut total = counted(counters(|| dev.client(), 3));
     let mut nodes = Vec::new();
     for number in 0..3 {
@@ -180,6 +192,11 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
         .collect();
     assert_eq!(left, ["new-0", "new-1", "new-2"]);
     dev.kill();
+    std::fs::write(&over, "").expect("it is written");
+    let ended = holder.wait().expect("it ends");
+    assert!(ended.success(), "{ended}");
+    let held = run(new.client(&[1]), &["get", "held"]);
+    assert_eq!(text(&held.stdout).trim(), "to-the-end");
     total += counted(counters(|| new.client(&[0, 1, 2]), 3));
     let value = run(new.client(&[2]), &["get", "counter"]);
     assert_eq!(text(&value.stdout).trim(), total.to_string());
