@@ -234,7 +234,7 @@ mod tests {
         };
         let mut nodes = Vec::new();
         assert_eq!(learn(&mut nodes, info, Some("ohio")), [2, 1, 0]);
-        assert_eq!(part(&mut nodes, 2, Some("ohio")), [1, 2, 0]);
+        assert_eq!(part(&mut nodes, 2, Some("ohio")), [1, 0, 2]);
     }
 
     #[test]
