@@ -212,6 +212,8 @@ const ENGINES: &[Section] = &[
             "servers",
             "--test",
             "zookeeper",
+            "--test",
+            "etcd",
         ],
         servers: true,
         ..Section::new("the product: stores of Cassandra and ZooKeeper", PRODUCT)
