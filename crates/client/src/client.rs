@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fermata_api::condition::{Change, Condition};
 use fermata_api::convert::label_from;
 use fermata_api::{Names, Secret, v1};
-use fermata_protocol::base::{KeyId, Keyspace, LockRef, SiteId};
+use fermata_protocol::base::{ClusterId, KeyId, Keyspace, LockRef, SiteId};
 use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
 use fermata_protocol::registry::Newcomer;
 use fermata_protocol::request::{
@@ -518,6 +518,18 @@ impl Client {
     /// `Unavailable`: it did not answer within the client's time for one operation.
     pub async fn boot_clock(&self, node: usize) -> Result<u64, Error> {
         Ok(self.told(node).await?.boot_us)
+    }
+
+    /// The cluster of a node of [`Client::nodes`], as the node says.
+    ///
+    /// # Errors
+    /// `Unavailable`: it did not answer within the client's time for one operation, or said no
+    /// name.
+    pub async fn cluster(&self, node: usize) -> Result<ClusterId, Error> {
+        let said = self.told(node).await?.cluster;
+        let name: Result<[u8; 16], _> = said[..].try_into();
+        let no_name = |_| Refusal::definite(Code::Unavailable, "the node says no cluster's name");
+        Ok(ClusterId(u128::from_be_bytes(name.map_err(no_name)?)))
     }
 
     /// What a node says of itself and its cluster.

@@ -53,6 +53,13 @@ impl Identity {
     pub(crate) fn node(&self) -> NodeName {
         NodeName(self.node)
     }
+
+    /// The cluster, where the file of that directory says one.
+    pub(crate) fn cluster(&self, dir: &Path) -> Result<ClusterId, String> {
+        let cluster = u128::from_str_radix(&self.cluster, 16);
+        let wrong = |_| format!("the cluster in {} is no number", dir.display());
+        cluster.map(ClusterId).map_err(wrong)
+    }
 }
 
 /// The disk of a data directory's store, under the lock that keeps other processes away. Blocks.

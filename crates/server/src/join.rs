@@ -18,7 +18,7 @@
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::identity::{self, Identity};
 use crate::{StartError, clock};
-use fermata_protocol::base::{Incarnation, Micros};
+use fermata_protocol::base::{ClusterId, Incarnation, Micros};
 use fermata_protocol::request::Admitted;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -40,29 +40,38 @@ struct Note {
     incarnation: String,
 }
 
-/// The incarnation under which a data directory asks for a name; none where it has one.
+/// How far a data directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It asks for a name under this incarnation.
+    Asks(Incarnation),
+    /// It is that of a node of this cluster.
+    Named(ClusterId),
+}
+
+/// Begins to make a directory that of a node, or goes on with it.
 ///
 /// # Errors
 /// [`StartError::Data`]: the directory is no node's, or cannot be used.
-pub fn begin(dir: &Path) -> Result<Option<Incarnation>, StartError> {
+pub fn begin(dir: &Path) -> Result<Begun, StartError> {
     begun(dir).map_err(StartError::Data)
 }
 
-fn begun(dir: &Path) -> Result<Option<Incarnation>, String> {
-    if identity::read(dir)?.is_some() {
-        return Ok(None);
+fn begun(dir: &Path) -> Result<Begun, String> {
+    if let Some(identity) = identity::read(dir)? {
+        return Ok(Begun::Named(identity.cluster(dir)?));
     }
     identity::refuse_foreign(dir)?;
     std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
     if let Some(note) = identity::read_file::<Note>(dir, NOTE)? {
-        return identity::incarnation_of(dir, &note.incarnation).map(Some);
+        return identity::incarnation_of(dir, &note.incarnation).map(Begun::Asks);
     }
     let incarnation = clock::random().map_err(|e| format!("cannot draw an incarnation: {e}"))?;
     let note = Note {
         incarnation: format!("{incarnation:032x}"),
     };
     identity::write_file(dir, NOTE, &note)?;
-    Ok(Some(Incarnation(incarnation)))
+    Ok(Begun::Asks(Incarnation(incarnation)))
 }
 
 /// Makes the directory that of the node which the cluster has admitted. It may have been begun

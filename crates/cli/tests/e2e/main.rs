@@ -11,12 +11,14 @@ mod keyspaces;
 mod lock;
 mod memory;
 mod music;
+mod newcomers;
 #[path = "../common/ports.rs"]
 mod ports;
 #[cfg(feature = "python")]
 mod python;
 mod quorum;
 mod ring;
+mod ring_wrong;
 mod settings;
 mod status;
 mod support;

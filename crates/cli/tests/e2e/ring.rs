@@ -2,98 +2,18 @@
 //! of the first nodes is left, and no acknowledged increment is lost.
 
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{ByHand, Dev, Ports, eventually, fermata, json, status, text};
+use crate::newcomers::{Newcomers, hears, ring, run, run_at, well};
+use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
 
 /// Increments by a command inside a section; prints nothing.
 const COUNT: &str = "v=$(\"$0\" get counter || echo 0); \"$0\" put counter $((v + 1))";
 
 /// Holds until a file is there, and puts something then; prints nothing.
 const HOLD: &str = "until [ -e \"$1\" ]; do sleep 0.1; done; \"$0\" put held to-the-end";
-
-/// Nodes that join the cluster of `dev`.
-struct Newcomers {
-    ports: Ports,
-    folder: tempfile::TempDir,
-    seed: String,
-}
-
-impl Newcomers {
-    fn of(dev: &Dev) -> Newcomers {
-        let seeds: Vec<&str> = dev
-            .nodes
-            .iter()
-            .filter_map(|n| n["grpc"].as_str())
-            .collect();
-        Newcomers {
-            ports: Ports::free(),
-            folder: tempfile::tempdir().expect("a folder"),
-            seed: seeds.join(","),
-        }
-    }
-
-    fn command(&self, number: u16, site: &str) -> Command {
-        let at = |port: u16| format!("127.0.0.1:{}", self.ports.base + 10 * number + port);
-        let mut server = fermata();
-        server
-            .args(["server", "--join", &self.seed, "--site", site])
-            .args(["--label", &format!("new-{number}")])
-            .arg("--data-dir")
-            .arg(self.folder.path().join(number.to_string()))
-            .args([
-                "--listen-grpc",
-                &at(0),
-                "--listen-rest",
-                &at(1),
-                "--listen-peer",
-                &at(2),
-            ])
-            .stderr(Stdio::null());
-        server
-    }
-
-    fn start(&self, number: u16, site: &str) -> ByHand {
-        ByHand(self.command(number, site).spawn().expect("a node starts"))
-    }
-
-    /// A node that does not start: its exit status and what it says.
-    fn refused(&self, number: u16, site: &str) -> (i32, String) {
-        let mut command = self.command(number, site);
-        let ended = command.stderr(Stdio::piped()).output().expect("it runs");
-        (status(&ended), text(&ended.stderr))
-    }
-
-    /// A client of these nodes alone.
-    fn client(&self, numbers: &[u16]) -> Command {
-        let at = |n: &u16| format!("127.0.0.1:{}", self.ports.base + 10 * n);
-        let all: Vec<String> = numbers.iter().map(at).collect();
-        let mut command = fermata();
-        command.env("FERMATA_ENDPOINTS", all.join(","));
-        command
-    }
-}
-
-fn run(mut command: Command, args: &[&str]) -> Output {
-    command.args(args).output().expect("fermata runs")
-}
-
-fn well(output: &Output) {
-    assert_eq!(status(output), 0, "{}", text(&output.stderr));
-}
-
-fn ring(dev: &Dev) -> serde_json::Value {
-    dev.json(&["ring"])
-}
-
-/// Whether a node is known and heard.
-fn hears(dev: &Dev, label: &str) -> bool {
-    let ring = ring(dev);
-    let mut nodes = ring["nodes"].as_array().expect("nodes").iter();
-    nodes.any(|node| node["label"] == label && node["heard"] == true)
-}
 
 /// Adds 1 to the counter, again and again, as a script would.
 fn counters(client: impl Fn() -> Command, some: usize) -> Vec<Child> {
@@ -201,59 +121,6 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
     let value = run(new.client(&[2]), &["get", "counter"]);
     assert_eq!(text(&value.stdout).trim(), total.to_string());
     drop(nodes);
-}
-
-/// A client of one node of `dev`.
-fn run_at(dev: &Dev, node: usize) -> Command {
-    let mut command = fermata();
-    command.env(
-        "FERMATA_ENDPOINTS",
-        dev.nodes[node]["grpc"].as_str().expect("an address"),
-    );
-    command
-}
-
-#[test]
-fn what_cannot_be_is_refused_in_a_sentence() {
-    let dev = Dev::start(&[]);
-    let new = Newcomers::of(&dev);
-    let labels = json(&dev.run(&["node", "list", "--json"]).stdout);
-    let first = labels[0]["label"].as_str().expect("a label").to_owned();
-    let second = labels[1]["label"].as_str().expect("a label").to_owned();
-    let refusals: [(&[&str], i32, &str); 4] = [
-        (&["node", "add", "nobody"], 2, "no node \"nobody\""),
-        (&["node", "remove", &first], 65, "replace the node instead"),
-        (
-            &["node", "replace", &second, &first, "--lost", "--yes"],
-            65,
-            "is heard",
-        ),
-        (
-            &["node", "add", &first, "--segment", "64"],
-            2,
-            "no group has that segment",
-        ),
-    ];
-    let before = ring(&dev);
-    for (command, exit, why) in refusals {
-        let refused = dev.run(command);
-        let said = text(&refused.stderr);
-        assert_eq!(status(&refused), exit, "{command:?}: {said}");
-        assert!(said.contains(why), "{command:?}: {said}");
-    }
-    assert_eq!(ring(&dev), before);
-    // A label that another node has, and a directory that is none.
-    let mut taken = new.command(0, "here");
-    taken.args(["--label", &first]).stderr(Stdio::piped());
-    let taken = taken.output();
-    // The last one counts; where the parser refuses that, it says so.
-    assert_ne!(status(&taken.expect("it runs")), 0);
-    std::fs::create_dir(new.folder.path().join("1")).expect("a folder");
-    std::fs::write(new.folder.path().join("1/letters.txt"), "x").expect("a file");
-    let (exit, said) = new.refused(1, "here");
-    assert_eq!(exit, 3, "{said}");
-    assert!(said.contains("no data directory"), "{said}");
-    assert_eq!(ring(&dev), before);
 }
 
 #[test]

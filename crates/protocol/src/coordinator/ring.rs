@@ -179,6 +179,9 @@ pub(super) fn change(
             ("changing the group's members", group, next)
         }
         RingChange::Drain { name, drains } => {
+            if drains {
+                may_drain(name, topology).map_err(unless_done)?;
+            }
             let drain = GroupCommand::Drain { name, drains };
             ("draining the node", GroupId::META, drain)
         }
@@ -243,6 +246,34 @@ fn may_be_seated(view: &View, topology: &dyn Topology) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether each group in which the node has a seat has another member that can lead. One that
+/// drains already is asked for nothing new.
+fn may_drain(name: NodeName, topology: &dyn Topology) -> Result<(), Refusal> {
+    let Ring {
+        registry,
+        directory,
+        ..
+    } = topology.ring();
+    let drains = |name| registry.get(name).is_none_or(|known| known.drains);
+    let heard = |name| name == topology.me() || topology.hears(name);
+    let leads = |other: NodeName| other != name && !drains(other) && heard(other);
+    let alone = |at: &&Location| {
+        let view = &at.group.view;
+        view.seat_of(name).is_some() && !view.nodes().any(leads)
+    };
+    match directory.locations().find(alone) {
+        Some(at) if !drains(name) => {
+            let arc = at.group.from..=at.group.to;
+            let why = format!(
+                "nobody else could lead {}: its other members drain, or are not heard",
+                told(at.id(), &arc)
+            );
+            Err(refused(&why, "undrain another first, or start it"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether nobody needs the node any more, or it may well be lost.
 fn may_be_dismissed(name: NodeName, lost: bool, topology: &dyn Topology) -> Result<(), Refusal> {
     let Ring {
@@ -258,7 +289,7 @@ fn may_be_dismissed(name: NodeName, lost: bool, topology: &dyn Topology) -> Resu
     let needs = directory.locations().find(|at| at.needs(name));
     match needs {
         Some(at) if !lost => {
-            let arc: RangeInclusive<SegmentId> = at.group.from..=at.group.to;
+            let arc = at.group.from..=at.group.to;
             let why = format!(
                 "node {}, {label}, is needed: {} has a seat for it, or an earlier store there",
                 name.0,

@@ -23,7 +23,7 @@ use crate::args::{
 use crate::connect::connect;
 use crate::exit::{self, Exit, Failure};
 use crate::output;
-use plan::{Wish, node};
+use plan::{Step, Wish};
 
 /// How often the ring is looked at while something goes on.
 const LOOKS: Duration = Duration::from_millis(200);
@@ -89,50 +89,43 @@ pub(super) fn joins(choice: JoinChoice) -> Option<Join> {
 pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, Failure> {
     let client = connect(global).await?;
     let ring = client.ring().await?;
-    let named = |label: &str| node(&ring, label).map_err(Failure::usage);
-    let task = |wait| Task {
-        global,
-        client: &client,
-        wait,
-    };
+    let known = |label: &str| plan::node(&ring, label).map_err(Failure::usage);
+    let present = |label: &str| plan::present(&ring, label).map_err(Failure::usage);
+    let can_be = |wish: &Wish| plan::check(&ring, wish).map_err(refused);
     match command {
         NodeCommand::List => output::text(show::nodes(global, &ring))?,
-        NodeCommand::RestartOrder => {
-            let present = |node: &&RingNode| node.standing == Standing::Present;
-            let mut order = Vec::new();
-            for node in ring.nodes.iter().filter(present) {
-                order.push((segments_led(&client, node.name).await?, node));
-            }
-            // Whoever leads least goes first: what is handed over goes to those who come later, or
-            // to those who are back, and most of it is handed over once.
-            order.sort_by_key(|(led, node)| (*led, node.name));
-            output::text(show::restart_order(global, &order))?;
-        }
+        NodeCommand::RestartOrder => restart_order(global, &client, &ring).await?,
         NodeCommand::Add {
             node,
             segment,
             wait,
         } => {
-            let node = named(&node)?;
             let group = plan::group_for(&ring, segment).map_err(Failure::usage)?;
-            task(wait)
-                .bring_about(Wish::Seat(node.name, group.id), false)
-                .await?;
+            let wish = Wish::Seat(present(&node)?.name, group.id);
+            can_be(&wish)?;
+            let mut task = Task::new(global, &client, wait);
+            let ended = task.bring_about(wish).await;
+            task.end(ended)?;
         }
         NodeCommand::Drain { node, wait } => {
-            let node = named(&node)?;
-            task(wait).drain(node).await?;
+            let node = present(&node)?;
+            let mut task = Task::new(global, &client, wait);
+            let ended = task.drain(node).await;
+            task.end(ended)?;
         }
         NodeCommand::Undrain { node } => {
-            let (name, drains) = (named(&node)?.name, false);
+            let (name, drains) = (present(&node)?.name, false);
             client
                 .change_ring(RingChange::Drain { name, drains })
                 .await?;
         }
         NodeCommand::Remove { node, wait } => {
-            let node = named(&node)?;
-            plan::steps(&ring, &Wish::NoSeat(node.name)).map_err(refused)?;
-            task(wait).take_out(node, Wish::NoSeat(node.name)).await?;
+            let node = known(&node)?;
+            let wish = Wish::NoSeat(node.name);
+            can_be(&wish)?;
+            let mut task = Task::new(global, &client, wait);
+            let ended = task.take_out(node, wish).await;
+            task.end(ended)?;
         }
         NodeCommand::Replace {
             old,
@@ -141,19 +134,38 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
             wait,
             ..
         } => {
-            let (old, new) = (named(&old)?, named(&new)?);
-            let wish = Wish::InPlaceOf(old.name, new.name);
-            match lost {
-                true => task(wait).give_up(old, wish).await?,
-                false => task(wait).take_out(old, wish).await?,
+            let (old, new) = (known(&old)?, present(&new)?);
+            if old.name == new.name {
+                let why = format!("{} cannot replace itself: name another node", old.label);
+                return Err(Failure::usage(why));
             }
+            let wish = Wish::InPlaceOf(old.name, new.name);
+            can_be(&wish)?;
+            let mut task = Task::new(global, &client, wait);
+            let ended = match lost {
+                true => task.give_up(old, wish).await,
+                false => task.take_out(old, wish).await,
+            };
+            task.end(ended)?;
         }
     }
     Ok(0)
 }
 
 fn refused(why: String) -> Failure {
-    Failure::new(Exit::Refused, format!("{why}; nothing was changed"))
+    Failure::new(Exit::Refused, format!("{why}; {UNCHANGED}"))
+}
+
+/// Shows in which order nodes are restarted best: whoever leads least goes first. What is handed
+/// over goes to those who come later, or to those who are back, and most of it once.
+async fn restart_order(global: &Global, client: &Client, ring: &RingStatus) -> Result<(), Failure> {
+    let present = |node: &&RingNode| node.standing == Standing::Present;
+    let mut order = Vec::new();
+    for node in ring.nodes.iter().filter(present) {
+        order.push((segments_led(client, node.name).await?, node));
+    }
+    order.sort_by_key(|(led, node)| (*led, node.name));
+    output::text(show::restart_order(global, &order))
 }
 
 /// How many segments a node leads, as it says itself; none where it does not answer.
@@ -168,25 +180,69 @@ async fn segments_led(client: &Client, name: NodeName) -> Result<u64, Failure> {
     Ok(led.filter(|log| log.segment.is_some()).count() as u64)
 }
 
+/// So a command says that it has done nothing.
+const UNCHANGED: &str = "nothing was changed";
+
 /// A change that goes on until it is so.
 struct Task<'a> {
     global: &'a Global,
     client: &'a Client,
     wait: WaitArgs,
+    begun: Begun,
 }
 
-impl Task<'_> {
+/// What a command has asked for so far, that may go on whatever becomes of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Begun {
+    Nothing,
+    /// A node drains which did not before: it can be taken back.
+    Drain,
+    Change,
+}
+
+impl<'a> Task<'a> {
+    fn new(global: &'a Global, client: &'a Client, wait: WaitArgs) -> Task<'a> {
+        Task {
+            global,
+            client,
+            wait,
+            begun: Begun::Nothing,
+        }
+    }
+
     fn note(&self, sentence: &str) {
         exit::note(sentence, self.global.json);
     }
 
+    /// The end of the command: what was begun goes on without it, and then nobody knows how it
+    /// ends.
+    fn end(&self, ended: Result<(), Failure>) -> Result<(), Failure> {
+        ended.map_err(|failure| told(failure, self.begun))
+    }
+
+    /// Asks for one change, and notes that it may be under way.
+    async fn ask(
+        &mut self,
+        change: RingChange,
+        begins: Begun,
+    ) -> Result<(), fermata_client::Error> {
+        let ended = self.client.change_ring(change).await;
+        let may = |error: &fermata_client::Error| error.may_have_taken_effect();
+        if ended.as_ref().err().is_none_or(may) {
+            self.begun = self.begun.max(begins);
+        }
+        ended
+    }
+
     /// Hands over what a node leads.
-    async fn drain(&self, node: &RingNode) -> Result<(), Failure> {
+    async fn drain(&mut self, node: &RingNode) -> Result<(), Failure> {
         let (name, drains) = (node.name, true);
-        self.client
-            .change_ring(RingChange::Drain { name, drains })
-            .await?;
-        let mut progress = Progress::begin(self.wait.patience, true);
+        let begins = match node.drains {
+            true => Begun::Nothing,
+            false => Begun::Drain,
+        };
+        self.ask(RingChange::Drain { name, drains }, begins).await?;
+        let mut progress = Progress::begin(self.wait.patience);
         loop {
             let ring = self.client.ring().await?;
             let led = ring
@@ -206,7 +262,7 @@ impl Task<'_> {
     }
 
     /// Has a node hand over what it leads and its seats, and takes it out of the cluster.
-    async fn take_out(&self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
+    async fn take_out(&mut self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
         if node.standing == Standing::Present {
             match node.heard {
                 true => self.drain(node).await?,
@@ -217,7 +273,9 @@ impl Task<'_> {
                 )),
             }
         }
-        self.bring_about(wish, true).await?;
+        if let Err(failure) = self.bring_about(wish).await {
+            return Err(self.taken_back(node, failure).await);
+        }
         if self.wait.wait == Wait::Started {
             self.note(&format!(
                 "{} has no seat any more; give this command again once its values have moved, to \
@@ -235,20 +293,41 @@ impl Task<'_> {
         Ok(())
     }
 
+    /// Has a node lead again that this command had drain, where its seats could not be given to
+    /// anybody: another command was there first.
+    async fn taken_back(&mut self, node: &RingNode, failure: Failure) -> Failure {
+        if failure.exit == Exit::Refused && self.begun == Begun::Drain {
+            let (name, drains) = (node.name, false);
+            let undrained = self.client.change_ring(RingChange::Drain { name, drains });
+            if undrained.await.is_ok() {
+                self.begun = Begun::Nothing;
+            }
+        }
+        failure
+    }
+
     /// Takes a node out whose disk is lost, and gives another its seats.
-    async fn give_up(&self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
+    async fn give_up(&mut self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
+        if node.heard && node.standing == Standing::Present {
+            let why = format!(
+                "{} is heard: its disk is not lost; replace it without --lost, or stop it for good \
+                 first",
+                node.label
+            );
+            return Err(Failure::new(Exit::Refused, why));
+        }
         self.note(&format!(
             "eventual puts that {} alone had are lost with its disk; whatever was acknowledged \
              otherwise is at others",
             node.label
         ));
         self.dismiss(node, true).await?;
-        self.bring_about(wish, true).await
+        self.bring_about(wish).await
     }
 
     /// Waits until no group needs a node.
     async fn not_needed(&self, node: &RingNode) -> Result<(), Failure> {
-        let mut progress = Progress::begin(self.wait.patience, true);
+        let mut progress = Progress::begin(self.wait.patience);
         loop {
             let ring = self.client.ring().await?;
             if !plan::is_needed(&ring, node.name) {
@@ -260,14 +339,14 @@ impl Task<'_> {
         }
     }
 
-    async fn dismiss(&self, node: &RingNode, lost: bool) -> Result<(), Failure> {
-        let name = node.name;
+    async fn dismiss(&mut self, node: &RingNode, lost: bool) -> Result<(), Failure> {
+        let (client, name) = (self.client, node.name);
         let done = match lost {
             true => Standing::Lost,
             false => Standing::Gone,
         };
         let is_done = async || {
-            let ring = self.client.ring().await?;
+            let ring = client.ring().await?;
             let known = ring.nodes.iter().find(|node| node.name == name);
             Ok::<bool, Failure>(known.is_none_or(|known| known.standing >= done))
         };
@@ -275,7 +354,7 @@ impl Task<'_> {
             return Ok(());
         }
         let change = RingChange::Dismiss { name, lost };
-        match self.client.change_ring(change).await {
+        match self.ask(change, Begun::Change).await {
             // The node that was asked may be the one that is out.
             Err(error) if error.may_have_taken_effect() && is_done().await? => Ok(()),
             ended => Ok(ended?),
@@ -283,37 +362,13 @@ impl Task<'_> {
     }
 
     /// Asks for the steps to a wish until the ring shows that it is so.
-    async fn bring_about(&self, wish: Wish, begun: bool) -> Result<(), Failure> {
-        let pressing = matches!(wish, Wish::InPlaceOf(old, _) if self.is_lost(old).await?);
-        let mut progress = Progress::begin(self.wait.patience, begun);
+    async fn bring_about(&mut self, wish: Wish) -> Result<(), Failure> {
+        let mut progress = Progress::begin(self.wait.patience);
         loop {
             let ring = self.client.ring().await?;
             let steps =
-                plan::steps(&ring, &wish).map_err(|why| progress.ended(Exit::Refused, why))?;
-            let mut why = None;
-            for step in &steps {
-                let change = RingChange::Members {
-                    group: step.group,
-                    after: step.after,
-                    members: step.members.clone(),
-                    pressing,
-                };
-                let ended = self.client.change_ring(change).await;
-                let may = |error: &fermata_client::Error| error.may_have_taken_effect();
-                progress.begun |= ended.as_ref().err().is_none_or(may);
-                match ended {
-                    Ok(()) => {}
-                    // The ring may have gone on meanwhile, or have to.
-                    Err(error) if [Code::BadRequest, Code::Unavailable].contains(&error.code()) => {
-                        why = Some(error.into());
-                    }
-                    Err(error) => {
-                        return Err(
-                            progress.ended(Exit::Unavailable, Failure::from(error).sentence)
-                        );
-                    }
-                }
-            }
+                plan::steps(&ring, &wish).map_err(|why| Failure::new(Exit::Refused, why))?;
+            let why = self.take(&steps, plan::is_pressing(&ring, &wish)).await?;
             let left = segments_left(&ring);
             let started = ring.groups.iter().all(|group| plan::left(group).0 == 0);
             let done = match self.wait.wait {
@@ -330,16 +385,48 @@ impl Task<'_> {
         }
     }
 
+    /// Asks for steps, up to the first that is refused. Tells why, where that may not be for good:
+    /// the ring may have gone on meanwhile, or have to.
+    async fn take(&mut self, steps: &[Step], pressing: bool) -> Result<Option<Failure>, Failure> {
+        for step in steps {
+            let change = RingChange::Members {
+                group: step.group,
+                after: step.after,
+                members: step.members.clone(),
+                pressing,
+            };
+            match self.ask(change, Begun::Change).await {
+                Ok(()) => {}
+                Err(error) if [Code::BadRequest, Code::Unavailable].contains(&error.code()) => {
+                    return Ok(Some(error.into()));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
     fn tell(&self, progress: &Progress, what: &str) {
         if progress.is_news {
             self.note(what);
         }
     }
+}
 
-    async fn is_lost(&self, name: NodeName) -> Result<bool, Failure> {
-        let ring = self.client.ring().await?;
-        let known = ring.nodes.iter().find(|node| node.name == name);
-        Ok(known.is_none_or(|known| known.standing == Standing::Lost))
+/// A failure as the command tells it, which has begun so much.
+fn told(failure: Failure, begun: Begun) -> Failure {
+    // What a node says of one step is not so of the command.
+    let why = failure.sentence.replace(&format!("; {UNCHANGED}"), "");
+    match begun {
+        Begun::Nothing if failure.may_have_taken_effect => failure,
+        Begun::Nothing => Failure {
+            sentence: format!("{why}; {UNCHANGED}"),
+            ..failure
+        },
+        Begun::Drain | Begun::Change => Failure::new(
+            Exit::OutcomeUnknown,
+            format!("{why}; what was begun goes on, `fermata ring` shows it"),
+        ),
     }
 }
 
@@ -355,18 +442,15 @@ fn segments_left(ring: &RingStatus) -> u64 {
 /// Whether something gets on.
 struct Progress {
     patience: Duration,
-    /// Something was asked for, and may go on whatever becomes of this command.
-    begun: bool,
     since: Instant,
     left: Option<u64>,
     is_news: bool,
 }
 
 impl Progress {
-    fn begin(patience: Duration, begun: bool) -> Progress {
+    fn begin(patience: Duration) -> Progress {
         Progress {
             patience,
-            begun,
             since: Instant::now(),
             left: None,
             is_news: false,
@@ -383,18 +467,33 @@ impl Progress {
             return Ok(());
         }
         let last = why.map_or_else(String::new, |why| format!("; the last refusal was: {why}"));
-        Err(self.ended(Exit::Unavailable, format!("nothing gets on: {what}{last}")))
+        let sentence = format!("nothing gets on: {what}{last}");
+        Err(Failure::new(Exit::Unavailable, sentence))
     }
+}
 
-    /// The end of the command, for that reason: what was begun goes on without it, and else it ends
-    /// with this status.
-    fn ended(&self, exit: Exit, why: String) -> Failure {
-        match self.begun {
-            false => Failure::new(exit, format!("{why}; nothing was changed")),
-            true => Failure::new(
-                Exit::OutcomeUnknown,
-                format!("{why}; what was begun goes on, `fermata ring` shows it"),
-            ),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_says_once_what_it_has_done() {
+        let refused = || {
+            let why = "n4 drains; nothing was changed: undrain it first";
+            Failure::new(Exit::Refused, why)
+        };
+        let nothing = told(refused(), Begun::Nothing);
+        assert_eq!(nothing.exit, Exit::Refused);
+        let said = "n4 drains: undrain it first; nothing was changed";
+        assert_eq!(nothing.sentence, said);
+        for begun in [Begun::Drain, Begun::Change] {
+            let some = told(refused(), begun);
+            assert_eq!(some.exit, Exit::OutcomeUnknown);
+            assert!(some.may_have_taken_effect && !some.sentence.contains(UNCHANGED));
+            assert!(some.sentence.contains("undrain it first; what was begun"));
         }
+        let unknown = Failure::new(Exit::OutcomeUnknown, "no answer; it may have taken effect");
+        let said = unknown.sentence.clone();
+        assert_eq!(told(unknown, Begun::Nothing).sentence, said);
     }
 }

@@ -27,24 +27,51 @@ pub(super) struct Step {
     pub(super) members: Vec<NodeName>,
 }
 
-/// The node of a label or number.
+/// The node of a label or number, which is to be in the cluster, or was when it was given up.
 pub(super) fn node<'a>(ring: &'a RingStatus, named: &str) -> Result<&'a RingNode, String> {
-    let present = |node: &&RingNode| node.standing == Standing::Present;
-    let is = |node: &&RingNode| node.label == named || node.name.0.to_string() == named;
-    let found = ring.nodes.iter().find(|node| is(node) && present(node));
-    let found = found.or_else(|| ring.nodes.iter().find(is));
+    let given_up = || ring.nodes.iter().find(|node| is(node, named));
+    present(ring, named).or_else(|why| given_up().ok_or(why))
+}
+
+/// The node of a label or number, which is in the cluster.
+pub(super) fn present<'a>(ring: &'a RingStatus, named: &str) -> Result<&'a RingNode, String> {
+    let mut present = ring.nodes.iter().filter(|node| is_present(node));
+    let found = present.clone().find(|node| is(node, named));
     found.ok_or_else(|| {
-        let labels: Vec<&str> = ring
-            .nodes
-            .iter()
-            .filter(present)
-            .map(|n| &*n.label)
-            .collect();
+        let labels: Vec<&str> = present.by_ref().map(|node| &*node.label).collect();
         format!(
             "there is no node {named:?} in this cluster: its nodes are {}",
             labels.join(", ")
         )
     })
+}
+
+fn is(node: &RingNode, named: &str) -> bool {
+    node.label == named || node.name.0.to_string() == named
+}
+
+fn is_present(node: &RingNode) -> bool {
+    node.standing == Standing::Present
+}
+
+/// Refuses a wish that cannot come true, before anything is asked for: its steps, and that the node
+/// that is to have seats answers.
+///
+/// # Errors
+/// One sentence.
+pub(super) fn check(ring: &RingStatus, wish: &Wish) -> Result<(), String> {
+    let steps = steps(ring, wish)?;
+    let (Wish::Seat(new, _) | Wish::InPlaceOf(_, new)) = *wish else {
+        return Ok(());
+    };
+    let found = ring.nodes.iter().find(|node| node.name == new);
+    match found {
+        Some(node) if !node.heard && !steps.is_empty() => Err(format!(
+            "{} is not heard, and who has a seat is counted on: start it first",
+            node.label
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The group that a node is to have a seat in: the one with a segment, or with the fewest members.
@@ -57,18 +84,24 @@ pub(super) fn group_for(ring: &RingStatus, segment: Option<u32>) -> Result<&Ring
     found.ok_or_else(|| "no group has that segment: see `fermata ring`".to_owned())
 }
 
-/// What to ask next, of all groups; nothing where the wish is fulfilled.
+/// What to ask next, of one group after the other; nothing where the wish is fulfilled. The
+/// meta-group comes last: of two commands at once the groups that own keys let one go first, and
+/// the other has changed nothing by then.
 ///
 /// # Errors
 /// One sentence, where it cannot be.
 pub(super) fn steps(ring: &RingStatus, wish: &Wish) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
-    for group in &ring.groups {
+    let (meta, owners): (Vec<_>, Vec<_>) = ring
+        .groups
+        .iter()
+        .partition(|group| group.id == GroupId::META);
+    for group in owners.into_iter().chain(meta) {
         let members = match *wish {
-            Wish::Seat(name, of) if of == group.id => with(group, name)?,
+            Wish::Seat(name, of) if of == group.id => with(ring, group, name)?,
             Wish::Seat(..) => continue,
             Wish::NoSeat(name) => without(ring, group, name)?,
-            Wish::InPlaceOf(old, new) => replaced(group, old, new),
+            Wish::InPlaceOf(old, new) => replaced(ring, group, (old, new))?,
         };
         if members != group.members {
             steps.push(Step {
@@ -81,9 +114,10 @@ pub(super) fn steps(ring: &RingStatus, wish: &Wish) -> Result<Vec<Step>, String>
     Ok(steps)
 }
 
-fn with(group: &RingGroup, name: NodeName) -> Result<Vec<NodeName>, String> {
+fn with(ring: &RingStatus, group: &RingGroup, name: NodeName) -> Result<Vec<NodeName>, String> {
     let mut members = group.members.clone();
     if !members.contains(&name) {
+        may_sit(ring, name)?;
         members.push(name);
     }
     if members.len() > MEMBERS_MAX {
@@ -117,27 +151,58 @@ fn without(ring: &RingStatus, group: &RingGroup, name: NodeName) -> Result<Vec<N
         Some(node) if group.id == GroupId::META => members[seat] = node.name,
         _ => drop(members.remove(seat)),
     }
-    if members.len() < usize::from(ring.least) {
-        return Err(format!(
-            "{} would have {} members, and no group of this cluster has fewer than {}: replace the \
-             node instead, or add another first",
-            told(group),
-            members.len(),
-            ring.least
-        ));
+    match members.len() < usize::from(ring.least) {
+        true => Err(format!(
+            "{}: replace the node instead, or add another first",
+            too_few(ring, group)
+        )),
+        false => Ok(members),
     }
-    Ok(members)
 }
 
-fn replaced(group: &RingGroup, old: NodeName, new: NodeName) -> Vec<NodeName> {
+fn replaced(
+    ring: &RingStatus,
+    group: &RingGroup,
+    (old, new): (NodeName, NodeName),
+) -> Result<Vec<NodeName>, String> {
     let mut members = group.members.clone();
-    if let Some(seat) = members.iter().position(|member| *member == old) {
-        match members.contains(&new) {
-            true => drop(members.remove(seat)),
-            false => members[seat] = new,
-        }
+    let Some(seat) = members.iter().position(|member| *member == old) else {
+        return Ok(members);
+    };
+    if !members.contains(&new) {
+        may_sit(ring, new)?;
+        members[seat] = new;
+        return Ok(members);
     }
-    members
+    members.remove(seat);
+    match members.len() < usize::from(ring.least) {
+        true => Err(format!(
+            "{}, since the node that comes has a seat there already: replace the node by one that \
+             has none, or add another first",
+            too_few(ring, group)
+        )),
+        false => Ok(members),
+    }
+}
+
+/// That a group would have one member less than it has to.
+fn too_few(ring: &RingStatus, group: &RingGroup) -> String {
+    format!(
+        "{} would have {} members, and no group of this cluster has fewer than {}",
+        told(group),
+        group.members.len() - 1,
+        ring.least
+    )
+}
+
+/// Refuses a seat to a node that is on its way out.
+fn may_sit(ring: &RingStatus, name: NodeName) -> Result<(), String> {
+    let node = ring.nodes.iter().find(|node| node.name == name);
+    match node.filter(|node| is_present(node)) {
+        Some(node) if node.drains => Err(format!("{} drains: undrain it first", node.label)),
+        Some(_) => Ok(()),
+        None => Err(format!("node {} is not in the cluster any more", name.0)),
+    }
 }
 
 /// A group as people call it.
@@ -156,6 +221,15 @@ pub(super) fn left(group: &RingGroup) -> (u32, u32) {
         source.open.max(owed.unwrap_or(0))
     });
     (group.unstarted, moving.sum())
+}
+
+/// Whether a wish is about a node that is lost: nobody waits for the values of two earlier epochs.
+pub(super) fn is_pressing(ring: &RingStatus, wish: &Wish) -> bool {
+    let (Wish::NoSeat(old) | Wish::InPlaceOf(old, _)) = *wish else {
+        return false;
+    };
+    let known = ring.nodes.iter().find(|node| node.name == old);
+    known.is_none_or(|known| known.standing == Standing::Lost)
 }
 
 /// Whether some group still needs something of a node: a seat, or a store that it had.
@@ -235,10 +309,33 @@ mod tests {
     }
 
     #[test]
+    fn nobody_who_goes_or_is_silent_is_given_a_seat() {
+        let wishes = [
+            Wish::Seat(NodeName(4), GroupId(1)),
+            Wish::InPlaceOf(NodeName(2), NodeName(4)),
+        ];
+        let refused = |change: fn(&mut RingNode), why: &str| {
+            let (mut few, mut all) = (ring(&[1, 2, 3]), ring(&[1, 2, 3, 4]));
+            change(&mut few.nodes[3]);
+            change(&mut all.nodes[3]);
+            for wish in &wishes {
+                let said = check(&few, wish).expect_err("no seat");
+                assert!(said.contains(why), "{said}");
+            }
+            // It has that seat already.
+            assert_eq!(check(&all, &wishes[0]), Ok(()));
+        };
+        refused(|node| node.drains = true, "n4 drains");
+        refused(|node| node.heard = false, "n4 is not heard");
+        refused(|node| node.standing = Standing::Gone, "node 4 is not in");
+        assert_eq!(check(&ring(&[1, 2, 3]), &wishes[0]), Ok(()));
+    }
+
+    #[test]
     fn who_goes_is_followed_in_the_meta_group_by_a_node_of_its_site() {
         let four = ring(&[1, 2, 3, 4]);
         let wish = Wish::NoSeat(NodeName(2));
-        let both = [(0, names(&[1, 4, 3])), (1, names(&[1, 3, 4]))];
+        let both = [(1, names(&[1, 3, 4])), (0, names(&[1, 4, 3]))];
         assert_eq!(wanted(&four, &wish), both);
         let why = steps(&ring(&[1, 2, 3]), &wish).expect_err("too few");
         assert!(
@@ -254,12 +351,16 @@ mod tests {
     #[test]
     fn who_comes_has_each_seat_of_who_goes() {
         let wish = Wish::InPlaceOf(NodeName(2), NodeName(4));
-        let both = [(0, names(&[1, 4, 3])), (1, names(&[1, 4, 3]))];
+        let both = [(1, names(&[1, 4, 3])), (0, names(&[1, 4, 3]))];
         assert_eq!(wanted(&ring(&[1, 2, 3]), &wish), both);
         assert_eq!(
-            wanted(&ring(&[1, 2, 3, 4]), &wish)[1],
+            wanted(&ring(&[1, 2, 3, 4]), &wish)[0],
             (1, names(&[1, 3, 4]))
         );
+        // A seat that it has already is none to come.
+        let seated = Wish::InPlaceOf(NodeName(2), NodeName(3));
+        let why = steps(&ring(&[1, 2, 3]), &seated).expect_err("too few");
+        assert!(why.contains("has a seat there already"), "{why}");
     }
 
     #[test]
@@ -293,6 +394,9 @@ mod tests {
             assert_eq!(node(&ring, named).map(|node| node.name), Ok(NodeName(4)));
         }
         assert!(node(&ring, "n9").is_err_and(|why| why.contains("n1, n2, n3, n4")));
+        let mut given_up = ring.clone();
+        given_up.nodes[3].standing = Standing::Lost;
+        assert!(node(&given_up, "n4").is_ok() && present(&given_up, "n4").is_err());
         assert_eq!(group_for(&ring, None).map(|group| group.id), Ok(GroupId(1)));
         assert!(group_for(&ring, Some(16)).is_err());
     }

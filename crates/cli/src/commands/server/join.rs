@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use fermata_client::{Client, Options};
-use fermata_protocol::base::{Incarnation, Micros, NodeId, Timing};
+use fermata_protocol::base::{ClusterId, Incarnation, Micros, NodeId, Timing};
 use fermata_protocol::registry::Newcomer;
 use fermata_protocol::request::Admitted;
 use fermata_protocol::wire::FORMATS;
 use fermata_server::config::NodeConfig;
-use fermata_server::join::boot_clock;
+use fermata_server::join::{Begun, boot_clock};
 use fermata_server::{ServerConfig, StartError};
 use tokio::time::Instant;
 
 use super::ended;
 use crate::connect::uri;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// How long the cluster may take to admit the node, and the seeds to know of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,13 +28,42 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) async fn join(config: &ServerConfig) -> Result<(), Failure> {
     let own = config.newcomer().map_err(Failure::usage)?;
     let dir = &config.data_dir;
-    let Some(incarnation) = fermata_server::join::begin(dir).map_err(ended)? else {
-        return Ok(());
+    let incarnation = match fermata_server::join::begin(dir).map_err(ended)? {
+        Begun::Asks(incarnation) => incarnation,
+        Begun::Named(cluster) => return same_cluster(config, cluster).await,
     };
     let admitted = admitted(&config.join.seeds, incarnation, &own).await?;
     let name = admitted.name.0;
     let own = NodeConfig { name, ..own };
     fermata_server::join::finish(dir, incarnation, &admitted, &own).map_err(ended)
+}
+
+/// Refuses to start the node of one cluster where `--join` names nodes of another: somebody has
+/// taken the wrong directory, or the wrong address. Where nobody answers the node starts.
+async fn same_cluster(config: &ServerConfig, own: ClusterId) -> Result<(), Failure> {
+    let options = Options::new(config.join.seeds.iter().map(|seed| uri(seed)));
+    let client = Client::connect(options).await?;
+    for (at, node) in client.nodes().iter().enumerate() {
+        if node.name.is_none() {
+            continue;
+        }
+        let Ok(cluster) = client.cluster(at).await else {
+            continue;
+        };
+        if cluster == own {
+            break;
+        }
+        let why = format!(
+            "{} is the directory of a node of cluster {:032x}, and --join names {} of cluster \
+             {:032x}: start it without --join, or choose an empty directory; nothing was changed",
+            config.data_dir.display(),
+            own.0,
+            node.label,
+            cluster.0
+        );
+        return Err(ended(StartError::Data(why)));
+    }
+    Ok(())
 }
 
 /// A reading of another machine's clock, between two of this one's.
@@ -110,6 +139,14 @@ async fn admitted(
         ..Options::new(seeds.iter().map(|seed| uri(seed)))
     };
     let client = Client::connect(options).await?;
+    if client.nodes().iter().all(|node| node.name.is_none()) {
+        let sentence = format!(
+            "no node of a cluster answers where --join says ({}): name the gRPC address of a node \
+             that runs; nothing was changed",
+            client.heard()
+        );
+        return Err(Failure::new(Exit::Unavailable, sentence));
+    }
     compare_rates(&client).await?;
     let newcomer = Newcomer {
         incarnation,

@@ -340,14 +340,18 @@ fn ended(error: StartError) -> Failure {
 
 /// Runs the node on the engine that the configuration names.
 async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
+    let mut shutdown = std::pin::pin!(shutdown);
     if config.engine.kind == EngineKind::Native {
         if !config.join.seeds.is_empty() {
-            join::join(&config).await?;
+            // Asked again, the cluster gives the same name.
+            tokio::select! {
+                joined = join::join(&config) => joined?,
+                () = &mut shutdown => return Ok(()),
+            }
         }
         return fermata_server::run(config, shutdown).await.map_err(ended);
     }
     let resolved = config.resolve().map_err(Failure::usage)?;
-    let mut shutdown = std::pin::pin!(shutdown);
     // Stores that are far or down may take long to answer: a stop does not wait for them.
     let service = tokio::select! {
         service = crate::engine::service(&resolved) => service?,
