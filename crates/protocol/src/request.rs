@@ -699,6 +699,8 @@ pub struct RingNode {
     pub addresses: Addresses,
     /// Whether the node that says so has heard it within a lease.
     pub heard: bool,
+    /// It has said last that its disk has no room.
+    pub full: bool,
 }
 
 /// A group and where it is.

@@ -189,6 +189,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DeadAtOnce, "dead-is-replaced"),
     (Bug::SeatedJoins, "spare-joins"),
     (Bug::DrainingJoins, "spare-joins"),
+    (Bug::FullJoins, "spare-full"),
     (Bug::NearestAtOnce, "leader-moves"),
     (Bug::DrainedInTurns, "placement-drains"),
     (Bug::FormerMetaTold, "lease-told-in-vain"),

@@ -122,6 +122,7 @@ fn ring(name: NodeName, standing: Standing, number: u32) -> RingStatus {
             drains: number.is_multiple_of(2),
             addresses: Addresses::default(),
             heard: number.is_multiple_of(3),
+            full: number.is_multiple_of(5),
         }],
         groups: vec![RingGroup {
             id: GroupId(number.into()),

@@ -509,6 +509,8 @@ planted_bugs! {
     SeatedJoins,
     /// R14: a node that drains is given a seat.
     DrainingJoins,
+    /// R14: a node without room on its disk is given a seat.
+    FullJoins,
     /// R15: another member leads a group as soon as it is nearer to a quorum.
     NearestAtOnce,
     /// R12: of two nodes that drain each gives the other what it leads.

@@ -98,6 +98,7 @@ fn status(topology: &dyn Topology) -> RingStatus {
         drains: node.drains,
         addresses: node.addresses.clone(),
         heard: name == topology.me() || topology.hears(name),
+        full: !topology.has_room(name),
     };
     let locations = directory.locations();
     let mut groups: Vec<RingGroup> = locations.map(|at| group(at, topology)).collect();
@@ -220,7 +221,8 @@ fn next_view(
     }
 }
 
-/// Whether all who are to have a seat are in the cluster, and those who are new there do not drain.
+/// Whether all who are to have a seat are in the cluster, and those who are new there do not drain
+/// and have room.
 fn may_be_seated(view: &View, topology: &dyn Topology) -> Result<(), Refusal> {
     let Ring {
         registry,
@@ -238,9 +240,16 @@ fn may_be_seated(view: &View, topology: &dyn Topology) -> Result<(), Refusal> {
             let why = format!("there is no node {} in the cluster", name.0);
             return Err(refused(&why, "see `fermata node list`"));
         };
-        if known.drains && at.group.view.seat_of(name).is_none() {
-            let why = format!("node {}, {}, drains", name.0, known.label);
-            return Err(refused(&why, "undrain it first"));
+        if at.group.view.seat_of(name).is_some() {
+            continue;
+        }
+        let node = format!("node {}, {},", name.0, known.label);
+        if known.drains {
+            return Err(refused(&format!("{node} drains"), "undrain it first"));
+        }
+        if !topology.has_room(name) {
+            let why = format!("{node} has no room on its disk");
+            return Err(refused(&why, "make room there first"));
         }
     }
     Ok(())

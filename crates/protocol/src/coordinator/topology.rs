@@ -87,6 +87,8 @@ pub trait Topology {
     /// Whether a node has been heard within a lease: one that has not is asked where no other can
     /// be.
     fn hears(&self, node: NodeName) -> bool;
+    /// Whether a node has room on its disk, as far as it has said.
+    fn has_room(&self, node: NodeName) -> bool;
     /// Who may lead, nearest first.
     fn members(&self, target: Target) -> Vec<NodeName>;
     /// The epoch in force, as known here.

@@ -53,7 +53,10 @@ impl Node {
     }
 
     pub(super) fn on_beat(&mut self, from: NodeName, beat: Beat, step: &mut Step<'_>) {
-        if !beat.writable {
+        if beat.writable {
+            self.here.seen.full.remove(&from);
+        } else {
+            self.here.seen.full.insert(from);
             self.here.steady.insert(from, step.now.monotonic);
         }
         self.here.seen.spares.note_seated(from, beat.seated);

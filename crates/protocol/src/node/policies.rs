@@ -9,7 +9,7 @@ use crate::base::{Bug, GroupId, Member, Micros, NodeName, SiteId, View};
 use crate::command::{Body, Command, GroupCommand};
 use crate::policy::{self, Candidate};
 use crate::sessions::Sessions;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// What a node has seen of others, by which policies decide.
@@ -21,6 +21,8 @@ pub(super) struct Seen {
     pub(super) spares: Spares,
     /// How far others are.
     pub(super) distances: Distances,
+    /// Those without room on their disks, as they said last.
+    pub(super) full: BTreeSet<NodeName>,
 }
 
 /// The members with which a group is to go on.
@@ -83,7 +85,15 @@ impl Here {
         Some(Change { group, names })
     }
 
-    /// Who may be given a seat: who is heard, and does not drain. In the meta-group anybody; else
+    /// Whether a node has room on its disk, as far as it has said.
+    pub(super) fn has_room(&self, name: NodeName) -> bool {
+        match name == self.id.name {
+            true => self.writable,
+            false => !self.seen.full.contains(&name),
+        }
+    }
+
+    /// Who may be given a seat: who is heard, has room, and does not drain. In the meta-group anybody; else
     /// who has no seat in a group that owns segments.
     fn candidates(&self, group: GroupId, view: &View, step: &Step<'_>) -> Vec<Candidate> {
         let seats = |name: NodeName| {
@@ -96,7 +106,8 @@ impl Here {
         };
         let present = self.registry.present();
         let may = present.filter(|(name, node)| {
-            !node.drains && view.seat_of(*name).is_none() && self.hears(*name, step)
+            let able = !node.drains && self.has_room(*name) && self.hears(*name, step);
+            able && view.seat_of(*name).is_none()
         });
         let candidates = may.map(|(name, node)| Candidate {
             name,

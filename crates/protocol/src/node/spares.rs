@@ -106,7 +106,7 @@ impl Here {
         }
     }
 
-    /// Who is heard, does not drain, and has no seat in a group that owns segments, as it says
+    /// Who is heard, has room, does not drain, and has no seat in a group that owns segments, as it says
     /// itself and as far as this node knows.
     fn spares(&self, step: &Step<'_>) -> Vec<NodeName> {
         let planted = self.config.planted;
@@ -121,7 +121,8 @@ impl Here {
         let present = self.registry.present();
         let may = present.filter(|(name, node)| {
             let drains = node.drains && !planted.has(Bug::DrainingJoins);
-            !drains && self.hears(*name, step) && !seated(*name)
+            let room = self.has_room(*name) || planted.has(Bug::FullJoins);
+            !drains && room && self.hears(*name, step) && !seated(*name)
         });
         may.map(|(name, _)| name).collect()
     }

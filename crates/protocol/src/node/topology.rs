@@ -177,6 +177,10 @@ impl Topology for Known<'_> {
         self.is_fresh(node) || self.here.config.planted.has(Bug::DeadAsked)
     }
 
+    fn has_room(&self, node: NodeName) -> bool {
+        self.here.has_room(node)
+    }
+
     fn members(&self, target: Target) -> Vec<NodeName> {
         let group = self.log_of(target).map(|(group, _)| group);
         group

@@ -23,6 +23,11 @@ pub(super) const LIST: &[Scenario] = &[
         play: spare_joins,
     },
     Scenario {
+        name: "spare-full",
+        about: "a node without room is given no seat; one that is full in its seat is done without",
+        play: spare_full,
+    },
+    Scenario {
         name: "leader-moves",
         about: "a group is led by the member that is the nearest to a quorum, after three looks",
         play: leader_moves,
@@ -106,6 +111,41 @@ fn spare_joins(stage: &mut Stage) {
     let one = seats(&stage.world, SPARE) == 1 && seats(&stage.world, LEAVING) == 1;
     stage.expect(one, "who has a seat in one group is given none in another");
     stage.section(user, "v3");
+}
+
+/// The spare has no room, and is given no seat; with room it is, and has no room again before it has
+/// written what it begins with. The others go on without it. When it has room it serves.
+fn spare_full(stage: &mut Stage) {
+    stage.again(|setup| setup.cluster = cluster::spared());
+    let user = stage.client(&[2]);
+    stage.section(user, "v1");
+    set_full(stage, true);
+    // The others hear of it with the first thing that it cannot write.
+    let (name, drains) = (LEAVING, true);
+    decide(stage, GroupCommand::Drain { name, drains });
+    settle(stage, Setting::Join(Some(Join::Latency)));
+    stage.pass(60_000);
+    let none = seats(&stage.world, SPARE) == 0;
+    stage.expect(none, "who has no room is given no seat");
+    set_full(stage, false);
+    let joined = in_time(stage, |w| seats(w, SPARE) > 0);
+    stage.expect(joined, "who has room is given a seat");
+    set_full(stage, true);
+    stage.section(user, "v2");
+    stage.pass(5_000);
+    stage.section(user, "v3");
+    set_full(stage, false);
+    stage.pass(5_000);
+    stage.section(user, "v4");
+}
+
+/// Makes an end of the room on the spare's disk, which it meets at its next write; or makes room
+/// again.
+fn set_full(stage: &mut Stage, full: bool) {
+    let machine = stage.world.machines.get_mut(&SPARE);
+    let disk = &mut machine.expect("a node of this world").disk;
+    (disk.copies, disk.greedy) = (true, true);
+    disk.set_full(full);
 }
 
 /// Whether a node leads the group.

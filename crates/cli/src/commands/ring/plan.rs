@@ -137,7 +137,7 @@ fn without(ring: &RingStatus, group: &RingGroup, name: NodeName) -> Result<Vec<N
         return Ok(members);
     };
     let spare = |node: &&RingNode| {
-        let takes = node.standing == Standing::Present && node.heard && !node.drains;
+        let takes = node.heard && may_sit(ring, node.name).is_ok();
         takes && !group.members.contains(&node.name)
     };
     let site = ring
@@ -200,6 +200,10 @@ fn may_sit(ring: &RingStatus, name: NodeName) -> Result<(), String> {
     let node = ring.nodes.iter().find(|node| node.name == name);
     match node.filter(|node| is_present(node)) {
         Some(node) if node.drains => Err(format!("{} drains: undrain it first", node.label)),
+        Some(node) if node.full => Err(format!(
+            "{} has no room on its disk: make room there first",
+            node.label
+        )),
         Some(_) => Ok(()),
         None => Err(format!("node {} is not in the cluster any more", name.0)),
     }
@@ -256,6 +260,7 @@ mod tests {
             drains: false,
             addresses: Addresses::default(),
             heard: true,
+            full: false,
         }
     }
 
@@ -309,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_goes_or_is_silent_is_given_a_seat() {
+    fn nobody_who_goes_or_is_silent_or_full_is_given_a_seat() {
         let wishes = [
             Wish::Seat(NodeName(4), GroupId(1)),
             Wish::InPlaceOf(NodeName(2), NodeName(4)),
@@ -327,6 +332,7 @@ mod tests {
         };
         refused(|node| node.drains = true, "n4 drains");
         refused(|node| node.heard = false, "n4 is not heard");
+        refused(|node| node.full = true, "n4 has no room on its disk");
         refused(|node| node.standing = Standing::Gone, "node 4 is not in");
         assert_eq!(check(&ring(&[1, 2, 3]), &wishes[0]), Ok(()));
     }

@@ -121,6 +121,7 @@ fn nodes_table(ring: &RingStatus) -> Table {
             Standing::Lost => "lost, and still needed",
             Standing::Present if node.drains => "drains",
             Standing::Present if !node.heard => "silent",
+            Standing::Present if node.full => "disk full",
             Standing::Present if seats == 0 => "spare",
             Standing::Present => "seated",
         };
@@ -159,6 +160,7 @@ fn node(node: &RingNode) -> Value {
         "standing": standing,
         "drains": node.drains,
         "heard": node.heard,
+        "full": node.full,
         "peer": node.addresses.peer,
         "grpc": node.addresses.grpc,
         "rest": node.addresses.rest,

@@ -84,6 +84,9 @@ impl Topology for Cluster {
     fn hears(&self, _node: NodeName) -> bool {
         true
     }
+    fn has_room(&self, _node: NodeName) -> bool {
+        true
+    }
     fn reach(&self, _key: &KeyId) -> Option<Reach> {
         self.reach
     }
