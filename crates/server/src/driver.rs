@@ -13,7 +13,7 @@ use crate::transport::Peers;
 use crate::worker::Worker;
 use fermata_driver::ballast::Ballast;
 use fermata_driver::{Action, Driver, Event as Happened, Shell};
-use fermata_protocol::base::{Config, Micros, NodeId, Now};
+use fermata_protocol::base::{Config, Micros, NodeId, NodeName, Now};
 use fermata_protocol::io::{Effects, Input, Output};
 use fermata_protocol::node::Here;
 use fermata_protocol::request::{ClockState, ClockStatus};
@@ -305,11 +305,18 @@ impl DriverThread {
                 return Ok(());
             }
             Event::Disowned(peer) => {
-                let known = self.hands.roster.known();
-                let label = known.node(peer).map_or("a node", |node| &node.label);
                 return Err(format!(
-                    "{label} says that the cluster has taken this node out, and hears this data \
-                     directory no more; to come back the node joins with a new one"
+                    "{} says that the cluster has taken this node out, and hears this data \
+                     directory no more; to come back the node joins with a new one",
+                    self.label(peer)
+                ));
+            }
+            Event::Twin(peer) => {
+                return Err(format!(
+                    "{} hears another process under this node's identity: one of both has a copy \
+                     of the other's data directory; stop both, give the copy up, and if it is not \
+                     known which one is the copy, replace the node",
+                    self.label(peer)
                 ));
             }
             Event::Gone(peer) => Happened::Input(Input::Gone(peer)),
@@ -349,6 +356,13 @@ impl DriverThread {
             }
         };
         self.driver.handle(happened, &mut self.hands)
+    }
+
+    /// What people call a node.
+    fn label(&self, name: NodeName) -> String {
+        let known = self.hands.roster.known();
+        let node = known.node(name);
+        node.map_or_else(|| "a node".to_owned(), |node| node.label.clone())
     }
 
     fn input(&mut self, input: Input) -> Result<(), String> {
@@ -425,7 +439,7 @@ fn log_clock(status: &ClockStatus, source: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_protocol::base::NodeName;
+
     use std::sync::Mutex;
 
     /// What is logged as JSON meanwhile.

@@ -75,6 +75,9 @@ pub(crate) enum Event {
     Gone(NodeName),
     /// A peer says that the cluster has taken this node out.
     Disowned(NodeName),
+    /// A peer has heard another process under this node's identity for longer than one that died
+    /// can be heard.
+    Twin(NodeName),
     /// A client's request.
     Request(CallId, Box<Request>, Call),
     /// Nobody waits for this call any more.

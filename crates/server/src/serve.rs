@@ -11,7 +11,7 @@ use crate::listen::{self, Face, Terms};
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::porter::{Backend, Porter};
-use crate::transport::{self, Incoming, Peers};
+use crate::transport::{self, Incoming, Peers, Places, Run};
 use crate::{clock, identity, join};
 use fermata_api::Secret;
 use fermata_engine::Service;
@@ -260,7 +260,8 @@ pub async fn run_on(
     // Dropped before the tasks are, whose end cancels requests: a process that dies cancels none.
     let _abandon = Abandon(mailbox.clone());
     let clock = Arc::new(Clock::new(&resolved.clock));
-    let peers = Peers::new(&resolved, id, &clock, &mailbox, &metrics);
+    let (run, places) = (Run(random()? as u64), Places::default());
+    let peers = Peers::new(&resolved, (id, run, &places), &clock, &mailbox, &metrics);
     let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
     let porter = Arc::new(Porter::new(backend, metrics.clone(), &resolved, own));
@@ -281,6 +282,8 @@ pub async fn run_on(
     let incoming = Incoming {
         cluster: resolved.config.cluster.id,
         id,
+        run,
+        places,
         roster: porter.roster.clone(),
         timing: resolved.config.timing.clone(),
         mailbox: mailbox.clone(),

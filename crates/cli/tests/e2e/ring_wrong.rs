@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::newcomers::{Newcomers, hears, ring, run, run_at, well};
-use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
+use crate::support::{ByHand, Dev, eventually, json, status, text};
 
 /// The nodes of `dev`, by label.
 fn labels(dev: &Dev) -> Vec<String> {

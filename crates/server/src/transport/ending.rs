@@ -107,6 +107,12 @@ impl Patience {
         self.lease.max(CONNECT_MIN)
     }
 
+    /// How long a node asks again whose peer hears another process under its identity: of a former
+    /// run of its own nothing is left by then.
+    pub(super) fn with_a_twin(self) -> Duration {
+        3 * self.to_connect()
+    }
+
     pub(super) fn silence(self) -> Silence {
         let beats = self.beats;
         Silence { beats, quiet: 0 }

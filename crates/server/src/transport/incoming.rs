@@ -9,7 +9,7 @@ use super::ending::{BEAT, Ended, Patience};
 use super::outgoing::{read_greeting, write_greeting};
 use super::places::{Leave, Place, Places};
 use super::told::Told;
-use super::{GREETING_PATIENCE, Greeting, MAGIC, NOBODY};
+use super::{GREETING_PATIENCE, Greeting, MAGIC, NOBODY, Run};
 use crate::closings::Cause;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
@@ -38,6 +38,10 @@ const GROWTH: usize = 8;
 // The largest frame gets its permits.
 const _: () = assert!(frame::memory_max(FRAME_MAX) / UNIT < WAITING_MAX);
 
+/// Why the second of two processes is refused.
+pub(super) const TWIN: &str = "another process of that node is connected: one of both has a copy of \
+                               the other's data directory";
+
 /// What all connections share.
 struct Shared {
     incoming: Incoming,
@@ -52,6 +56,8 @@ struct Shared {
 pub(crate) struct Incoming {
     pub(crate) cluster: ClusterId,
     pub(crate) id: NodeId,
+    pub(crate) run: Run,
+    pub(crate) places: Places,
     pub(crate) roster: Arc<Roster>,
     pub(crate) timing: Timing,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -60,7 +66,7 @@ pub(crate) struct Incoming {
 
 /// Accepts connections for ever.
 pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
-    let places = Places::default();
+    let places = incoming.places.clone();
     let shared = Arc::new(Shared {
         incoming,
         room: Arc::new(Semaphore::new(WAITING_MAX)),
@@ -199,10 +205,18 @@ async fn greet(
         return Err(Ended::Refused(why));
     }
     let from = theirs.from;
-    place.take(from);
+    if let Err(run) = place.take(from, theirs.run) {
+        let refusal = Greeting {
+            run,
+            ..incoming.refusal(theirs)
+        };
+        write_greeting(stream, &refusal).await?;
+        return Err(Ended::Refused(TWIN));
+    }
     let mine = Greeting {
         from: incoming.id,
         to: from.name,
+        run: incoming.run,
         ..theirs
     };
     write_greeting(stream, &mine).await?;

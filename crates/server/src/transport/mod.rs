@@ -29,6 +29,7 @@ mod places;
 mod told;
 
 pub(crate) use incoming::{Incoming, listen};
+pub(crate) use places::Places;
 
 use crate::clock::Clock;
 use crate::config::{NodeConfig, Resolved};
@@ -71,12 +72,21 @@ pub(crate) struct Greeting {
     pub(crate) cluster: ClusterId,
     pub(crate) from: NodeId,
     pub(crate) to: NodeName,
+    /// Which run of the sender's process this is. In a refusal: the run that keeps the other out.
+    pub(crate) run: Run,
 }
+
+/// One run of a node's process, drawn at its start. Of two that live at the same time under one
+/// incarnation, one has a copy of the other's data directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run(pub(crate) u64);
 
 /// The outgoing half: where the driver leaves messages.
 pub(crate) struct Peers {
     cluster: ClusterId,
     id: NodeId,
+    run: Run,
+    places: Places,
     site: SiteId,
     profile: Profile,
     patience: Patience,
@@ -112,7 +122,7 @@ impl Peers {
     /// Nobody yet; tasks run on the present runtime.
     pub(crate) fn new(
         resolved: &Resolved,
-        id: NodeId,
+        (id, run, places): (NodeId, Run, &Places),
         clock: &Arc<Clock>,
         mailbox: &Arc<Mailbox>,
         metrics: &Arc<Metrics>,
@@ -125,6 +135,8 @@ impl Peers {
         Ok(Peers {
             cluster: resolved.config.cluster.id,
             id,
+            run,
+            places: places.clone(),
             site: resolved.site,
             profile: resolved.profile.clone(),
             patience: Patience::new(&resolved.config.timing),
@@ -193,9 +205,12 @@ impl Peers {
             cluster: self.cluster,
             from: self.id,
             to: node.name,
+            run: self.run,
         };
         let (clock, metrics) = (self.clock.clone(), self.metrics.peer(&node.label));
-        let queue = Arc::new(Outgoing::new(greeting, addresses, clock, metrics));
+        let places = self.places.clone();
+        let queue = Outgoing::new((greeting, places), addresses, clock, metrics);
+        let queue = Arc::new(queue);
         let delay = self.profile.one_way(self.site, node.site);
         if let Some(delayer) = self.delayer.as_ref().filter(|_| !delay.is_zero()) {
             delayer.hold(node.name, delay, queue.clone());

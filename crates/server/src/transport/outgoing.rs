@@ -3,6 +3,8 @@
 //! which would have to be woken for it.
 
 use super::ending::{BEAT, Ended, Patience};
+use super::incoming::TWIN;
+use super::places::Places;
 use super::{GREETING_MAX, Greeting, MAGIC, NOBODY};
 use crate::clock::Clock;
 use crate::mailbox::{Event, Mailbox};
@@ -13,7 +15,7 @@ use metrics::{Counter, Gauge};
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -31,6 +33,8 @@ const LITTLE: usize = 16 << 10;
 pub(super) struct Outgoing {
     clock: Arc<Clock>,
     greeting: Greeting,
+    /// Who is connected to this node.
+    places: Places,
     /// Where the peer may be, tried in turn.
     addresses: Mutex<Vec<String>>,
     line: Mutex<Line>,
@@ -50,7 +54,7 @@ struct Line {
 
 impl Outgoing {
     pub(super) fn new(
-        greeting: Greeting,
+        (greeting, places): (Greeting, Places),
         addresses: Vec<String>,
         clock: Arc<Clock>,
         (waiting, dropped): (Gauge, Counter),
@@ -63,6 +67,7 @@ impl Outgoing {
         Outgoing {
             clock,
             greeting,
+            places,
             addresses: Mutex::new(addresses),
             line,
             arrived: Notify::new(),
@@ -172,12 +177,13 @@ pub(super) async fn run(
     let mut complaint = String::new();
     let to = peer.greeting.to.0;
     let mut attempt = 0;
+    let mut twin: Option<Instant> = None;
     loop {
         let address = peer.address(attempt);
         match connect(&peer, &address, patience).await {
             Ok(stream) => {
                 tracing::info!(peer = to, %address, "connected");
-                (backoff, complaint) = (first, String::new());
+                (backoff, complaint, twin) = (first, String::new(), None);
                 let stream = Arc::new(stream);
                 let ended = serve(&peer, &stream, patience).await;
                 peer.hang_up();
@@ -186,8 +192,16 @@ pub(super) async fn run(
             }
             Err(error) => {
                 attempt = attempt.wrapping_add(1);
-                if error.get_ref().is_some_and(|why| why.is::<Disowned>()) {
-                    mailbox.put(Event::Disowned(peer.greeting.to));
+                let refusal = error.get_ref().and_then(|why| why.downcast_ref());
+                match refusal {
+                    Some(Refusal::Disowned) => mailbox.put(Event::Disowned(peer.greeting.to)),
+                    Some(Refusal::Twin) => {
+                        let since = twin.get_or_insert_with(Instant::now);
+                        if since.elapsed() >= patience.with_a_twin() {
+                            mailbox.put(Event::Twin(peer.greeting.to));
+                        }
+                    }
+                    None => twin = None,
                 }
                 if error.kind() == ErrorKind::ConnectionRefused {
                     mailbox.put(Event::Gone(peer.greeting.to));
@@ -211,12 +225,17 @@ async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<T
         stream.set_nodelay(true)?;
         write_greeting(&mut stream, &peer.greeting).await?;
         let theirs = read_greeting(&mut stream).await.map_err(unsaid)?;
-        match misfit(&peer.greeting, &theirs) {
-            None => Ok(stream),
-            Some(_) if disowns(&peer.greeting, &theirs) => {
-                Err(Error::new(ErrorKind::InvalidData, Disowned))
+        let invalid = ErrorKind::InvalidData;
+        match (
+            misfit(&peer.greeting, &theirs),
+            refusal(&peer.greeting, &theirs),
+        ) {
+            (None, _) if peer.places.twin(theirs.from, theirs.run).is_some() => {
+                Err(Error::new(invalid, TWIN))
             }
-            Some(why) => Err(Error::new(ErrorKind::InvalidData, why)),
+            (None, _) => Ok(stream),
+            (_, Some(refusal)) => Err(Error::new(invalid, refusal)),
+            (Some(why), None) => Err(Error::new(invalid, why)),
         }
     };
     match timeout(patience.to_connect(), attempt).await {
@@ -233,24 +252,38 @@ fn unsaid(error: Error) -> Error {
     }
 }
 
-/// Whether a node of the same cluster and version says that this one is out.
-fn disowns(mine: &Greeting, theirs: &Greeting) -> bool {
+/// What a node of the same cluster and version says to one that is not to go on.
+fn refusal(mine: &Greeting, theirs: &Greeting) -> Option<Refusal> {
     let same = theirs.magic == MAGIC && theirs.cluster == mine.cluster;
-    let out = theirs.from.name == mine.from.name && theirs.from.incarnation == NOBODY;
-    same && out && theirs.to == mine.from.name && wire::FORMATS.contains(&theirs.version)
-}
-
-/// The cluster has taken this node out, says one that is in it.
-#[derive(Debug)]
-struct Disowned;
-
-impl std::fmt::Display for Disowned {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it says that the cluster has taken this node out")
+    let refuses = theirs.from.incarnation == NOBODY && theirs.to == mine.from.name;
+    if !same || !refuses || !wire::FORMATS.contains(&theirs.version) {
+        None
+    } else if theirs.from.name == mine.from.name {
+        Some(Refusal::Disowned)
+    } else {
+        (theirs.run != mine.run).then_some(Refusal::Twin)
     }
 }
 
-impl std::error::Error for Disowned {}
+/// Why this node is not to go on.
+#[derive(Debug)]
+enum Refusal {
+    /// The cluster has taken it out.
+    Disowned,
+    /// Another process runs under its incarnation.
+    Twin,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refusal::Disowned => "it says that the cluster has taken this node out",
+            Refusal::Twin => "it hears another process under this node's identity",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// Why the answer to a greeting is none of a peer that lets this node in.
 fn misfit(mine: &Greeting, theirs: &Greeting) -> Option<String> {
@@ -383,6 +416,7 @@ async fn watch(stream: &TcpStream, patience: Patience) -> Ended {
 mod tests {
     use super::*;
     use crate::config::ClockConfig;
+    use crate::transport::Run;
     use fermata_protocol::base::{
         Cluster, ClusterId, Incarnation, LockRef, NodeId, NodeName, Timing,
     };
@@ -421,9 +455,11 @@ mod tests {
             cluster: ClusterId(1),
             from: name(1),
             to: NodeName(2),
+            run: Run(1),
         };
         let clock = Arc::new(Clock::new(&ClockConfig::default()));
-        let peer = Outgoing::new(greeting, vec![], clock, (Gauge::noop(), Counter::noop()));
+        let whom = (greeting, Places::default());
+        let peer = Outgoing::new(whom, vec![], clock, (Gauge::noop(), Counter::noop()));
         assert!(peer.take(&stream, false).is_empty());
         let mut sent = Vec::new();
         while peer.lock().rest.is_empty() {
@@ -466,10 +502,12 @@ mod tests {
             cluster: ClusterId(1),
             from: id(1),
             to: NodeName(2),
+            run: Run(1),
         };
         let theirs = Greeting {
             from: id(2),
             to: NodeName(1),
+            run: Run(2),
             ..mine.clone()
         };
         assert_eq!(misfit(&mine, &theirs), None);
@@ -488,5 +526,14 @@ mod tests {
         ] {
             assert!(said.contains(why), "{said}");
         }
+        let says = |name, run| {
+            let mut theirs = theirs.clone();
+            (theirs.from.name, theirs.from.incarnation) = (NodeName(name), NOBODY);
+            theirs.run = Run(run);
+            refusal(&mine, &theirs)
+        };
+        assert!(matches!(says(1, 1), Some(Refusal::Disowned)));
+        assert!(matches!(says(2, 3), Some(Refusal::Twin)));
+        assert!(says(2, 1).is_none() && refusal(&mine, &theirs).is_none());
     }
 }

@@ -186,6 +186,7 @@ fn greeting(incarnation: u128) -> Vec<u8> {
         ClusterId(0xfe),
         from,
         NodeName(1),
+        1_u64,
     );
     let bytes = wire::encode(&fields);
     [&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()

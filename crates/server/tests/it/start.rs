@@ -125,6 +125,58 @@ async fn a_lost_disk_that_rejoins_is_refused_by_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copied_directory_is_refused_while_its_original_is_heard() {
+    let mut cluster = TestCluster::start(3).await;
+    let mut client = cluster.client(0).await;
+    cluster.client(1).await;
+    cluster.client(2).await;
+    let mut session = Session::new(32);
+    write(&mut client, &mut session, "k", b"v".to_vec())
+        .await
+        .unwrap();
+    cluster.stop(2).await;
+    let dir = tempfile::tempdir().unwrap();
+    let original = cluster.configs[2].data_dir.clone();
+    for folder in ["", "store"] {
+        std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        for entry in std::fs::read_dir(original.join(folder)).unwrap() {
+            let from = entry.unwrap().path();
+            let to = dir.path().join(folder).join(from.file_name().unwrap());
+            if from.is_file() {
+                std::fs::copy(from, to).unwrap();
+            }
+        }
+    }
+    cluster.restart(2).await;
+    cluster.client(2).await;
+    let mut copy = cluster.configs[2].clone();
+    copy.data_dir = dir.path().to_owned();
+    for listen in [
+        &mut copy.listen_peer,
+        &mut copy.listen_grpc,
+        &mut copy.listen_rest,
+    ] {
+        *listen = Some("127.0.0.1:0".into());
+    }
+    let (code, line) = refusal(&copy).await;
+    assert!(
+        code == 5 && line.contains("hears another process under this node's identity"),
+        "{code}: {line}"
+    );
+    let refused = cluster.metric(0, "fermata_frames_refused_total").await;
+    assert!(refused + cluster.metric(1, "fermata_frames_refused_total").await > 0.0);
+    write(&mut client, &mut session, "k", b"w".to_vec())
+        .await
+        .unwrap();
+    // The original was never disturbed.
+    let mut third = cluster.client(2).await;
+    let mut session = Session::new(33);
+    write(&mut third, &mut session, "k", b"x".to_vec())
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_fails_at_the_first_start_is_told() {
     let mut started = TestCluster::start(1).await;
     started.client(0).await;

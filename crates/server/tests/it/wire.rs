@@ -1,6 +1,6 @@
 //! What strangers say on the port for peers.
 
-use crate::common::TestCluster;
+use crate::common::{TestCluster, eventually};
 use fermata_protocol::base::{
     ClusterId, Incarnation, Keyspace, KeyspaceId, NodeId, NodeName, Purpose, StoragePolicy, TagRule,
 };
@@ -22,12 +22,18 @@ fn peer(name: u32) -> NodeId {
 
 /// A greeting, field by field as `docs/formats/wire.md` has them.
 fn greeting(version: u16, cluster: u128, from: NodeId, to: u32) -> Vec<u8> {
+    greeting_of(1, (version, cluster, from, to))
+}
+
+/// The same, of another run of the process.
+fn greeting_of(run: u64, (version, cluster, from, to): (u16, u128, NodeId, u32)) -> Vec<u8> {
     let fields = (
         *b"FERMATA\n",
         version,
         ClusterId(cluster),
         from,
         NodeName(to),
+        run,
     );
     let bytes = wire::encode(&fields);
     let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
@@ -95,6 +101,15 @@ async fn strangers_are_refused_and_the_node_goes_on() {
         let refusal = greeting(v, cluster, nobody, to);
         assert_eq!(say(&address, &said).await, refusal, "{heard:?}");
     }
+    // A second process under one identity hears which one is connected.
+    let mut first = TcpStream::connect(&address).await.unwrap();
+    first.write_all(&good).await.unwrap();
+    first.read_exact(&mut vec![0; heard.len()]).await.unwrap();
+    let copy = greeting_of(2, (v, 0xfe, peer(2), 1));
+    let refusal = greeting_of(1, (v, 0xfe, nobody, 2));
+    assert_eq!(say(&address, &copy).await, refusal);
+    drop(first);
+    eventually!(say(&address, &copy).await.len() > refusal.len());
     let sealed = frame::seal(&envelope(peer(2)), 0);
     let framed = |rest: Vec<u8>| [&(rest.len() as u32).to_be_bytes()[..], &rest].concat();
     let frames: [Vec<u8>; 7] = [
