@@ -10,12 +10,12 @@ use fermata_sim::planted::{all, spring};
 /// it, since a grant that is prepared again does not adopt (G5); no history calls that wrong. Nor
 /// does a primary that moves too often, or to a seat that lags, break any promise, nor one that
 /// drains and leads, nor who replaces a node that was silent for a moment, nor who has which seat,
-/// nor one who waits in vain, nor a section that is shorter than it was said to be, nor a write that says that
-/// it may have taken effect, or that it is past. And where a disk is lost, or rots, the checker of
-/// eventual puts forgets what was kept: it may have been there alone; nor does any complain of what
-/// is kept for a disk that is lost, or until it is replaced, or of a listing or of an eventual get,
-/// which may be stale.
-/// That a client was told that a value is gone is said by the run, and is no checker's name.
+/// nor one who waits in vain, nor a section that is shorter than it was said to be, nor a write
+/// that says that it may have taken effect, or that it is past. And where a disk is lost, or rots,
+/// the checker of eventual puts forgets what was kept: it may have been there alone; nor does any
+/// complain of what is kept for a disk that is lost, or until it is replaced, or of a listing or of
+/// an eventual get, which may be stale. That a client was told that a value is gone is said by the
+/// run, and is no checker's name.
 const EXPECTED: [Bug; 36] = [
     Bug::DrainIgnored,
     Bug::DrainedInTurns,

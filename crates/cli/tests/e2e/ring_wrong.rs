@@ -1,5 +1,5 @@
-//! Changes of members that cannot be, or that meet something else: each is refused in a sentence, or
-//! done when it is asked for again; nothing stays half done.
+//! Changes of members that cannot be, or that meet something else: each is refused in a sentence,
+//! or done when it is asked for again; nothing stays half done.
 
 use std::process::{Child, Stdio};
 

@@ -93,8 +93,8 @@ impl Here {
         }
     }
 
-    /// Who may be given a seat: who is heard, has room, and does not drain. In the meta-group anybody; else
-    /// who has no seat in a group that owns segments.
+    /// Who may be given a seat: who is heard, has room, and does not drain. In the meta-group
+    /// anybody; else who has no seat in a group that owns segments.
     fn candidates(&self, group: GroupId, view: &View, step: &Step<'_>) -> Vec<Candidate> {
         let seats = |name: NodeName| {
             let owners = self

@@ -106,8 +106,8 @@ impl Here {
         }
     }
 
-    /// Who is heard, has room, does not drain, and has no seat in a group that owns segments, as it says
-    /// itself and as far as this node knows.
+    /// Who is heard, has room, does not drain, and has no seat in a group that owns segments, as it
+    /// says itself and as far as this node knows.
     fn spares(&self, step: &Step<'_>) -> Vec<NodeName> {
         let planted = self.config.planted;
         let seated = |name: NodeName| {

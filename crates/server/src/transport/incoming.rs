@@ -39,8 +39,8 @@ const GROWTH: usize = 8;
 const _: () = assert!(frame::memory_max(FRAME_MAX) / UNIT < WAITING_MAX);
 
 /// Why the second of two processes is refused.
-pub(super) const TWIN: &str = "another process of that node is connected: one of both has a copy of \
-                               the other's data directory";
+pub(super) const TWIN: &str =
+    "another process of that node is connected: one of both has a copy of the other's directory";
 
 /// What all connections share.
 struct Shared {

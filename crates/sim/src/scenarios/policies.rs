@@ -113,8 +113,8 @@ fn spare_joins(stage: &mut Stage) {
     stage.section(user, "v3");
 }
 
-/// The spare has no room, and is given no seat; with room it is, and has no room again before it has
-/// written what it begins with. The others go on without it. When it has room it serves.
+/// The spare has no room, and is given no seat; with room it is, and has no room again before it
+/// has written what it begins with. The others go on without it. When it has room it serves.
 fn spare_full(stage: &mut Stage) {
     stage.again(|setup| setup.cluster = cluster::spared());
     let user = stage.client(&[2]);
