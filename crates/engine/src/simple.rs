@@ -13,7 +13,8 @@ use bytes::Bytes;
 use fermata_protocol::base::{Epoch, EventualTag, KeyId, KeyspaceId, Purpose, SegmentId, Tag};
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{
-    ClockStatus, Code, Held, Inspection, NodeStatus, Operation, QueueEntry, Refusal, UpkeepStatus,
+    ClockStatus, Code, Held, Inspection, MovingStatus, NodeStatus, Operation, QueueEntry, Refusal,
+    UpkeepStatus,
 };
 use fermata_protocol::{Reply, Request};
 use std::sync::Arc;
@@ -242,6 +243,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             settings: None,
             storage: Vec::new(),
             upkeep: Box::new(UpkeepStatus::default()),
+            moving: MovingStatus::default(),
             closed: Box::default(),
             version: String::new(),
             held: Box::default(),

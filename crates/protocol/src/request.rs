@@ -577,6 +577,8 @@ pub struct NodeStatus {
     pub storage: Vec<StorageStatus>,
     /// What it has done for its registers since it started.
     pub upkeep: Box<UpkeepStatus>,
+    /// What it moves out of earlier stores.
+    pub moving: MovingStatus,
     /// Connections that it has refused or ended since it started; whoever has the sockets tells it.
     pub closed: Box<[ClosedStatus]>,
     /// The version of its program; whoever answers for it tells it.
@@ -653,6 +655,22 @@ pub struct UpkeepStatus {
     pub rebuilt: u64,
     /// Answers that were void because a record was damaged.
     pub voids: u64,
+}
+
+/// What a node moves out of earlier stores of the segments that it leads, as of its last beat. All
+/// is zero where there are none, or nobody needs anything of them any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovingStatus {
+    /// Earlier stores whose keys have not all moved.
+    pub stores: u32,
+    /// How long keys have been moving, or did until all had, microseconds.
+    pub took: Micros,
+    /// Keys that have moved in that time, or were seen to have moved before.
+    pub keys: u64,
+    /// Bytes of their values, each counted whole and once.
+    pub bytes: u64,
+    /// About how many keys have yet to move; none: that cannot be told.
+    pub keys_left: Option<u64>,
 }
 
 /// What a node that has just been admitted begins with.

@@ -9,8 +9,8 @@ use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, Reach, SegmentId};
 use fermata_protocol::register::{Tally, UpkeepCounts};
 use fermata_protocol::request::{
-    ClockState, ClockStatus, ClosedStatus, Entered, EntryValue, Inspection, LogStatus, NodeStatus,
-    QueueEntry, RefState, Reply, StorageStatus, UpkeepStatus,
+    ClockState, ClockStatus, ClosedStatus, Entered, EntryValue, Inspection, LogStatus,
+    MovingStatus, NodeStatus, QueueEntry, RefState, Reply, StorageStatus, UpkeepStatus,
 };
 use fermata_protocol::settings::Settings;
 
@@ -140,6 +140,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         clock: Some(clock_to(s.clock)),
         storage: s.storage.into_iter().map(storage_to).collect(),
         upkeep: Some(upkeep_to(*s.upkeep)),
+        moving: Some(moving_to(s.moving)),
         closed: s.closed.into_iter().map(closed_to).collect(),
         settings: s.settings.map(settings_to),
     }
@@ -267,6 +268,26 @@ fn upkeep_from(s: v1::UpkeepStatus) -> UpkeepStatus {
         rebuilt: s.rebuilt,
         voids: s.voids,
         walked: s.walked_us,
+    }
+}
+
+fn moving_to(s: MovingStatus) -> v1::MovingStatus {
+    v1::MovingStatus {
+        stores: s.stores,
+        took_us: s.took,
+        keys: s.keys,
+        bytes: s.bytes,
+        keys_left: s.keys_left,
+    }
+}
+
+fn moving_from(s: v1::MovingStatus) -> MovingStatus {
+    MovingStatus {
+        stores: s.stores,
+        took: s.took_us,
+        keys: s.keys,
+        bytes: s.bytes,
+        keys_left: s.keys_left,
     }
 }
 
@@ -462,6 +483,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
         settings: s.settings.map(settings_from).transpose()?,
         storage: s.storage.into_iter().map(storage_from).collect(),
         upkeep: Box::new(s.upkeep.map(upkeep_from).unwrap_or_default()),
+        moving: s.moving.map(moving_from).unwrap_or_default(),
         closed: s.closed.into_iter().map(closed_from).collect(),
         version: s.version,
         held: Box::default(),

@@ -124,6 +124,49 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
 }
 
 #[test]
+fn how_much_has_moved_is_told_until_nobody_owes_anything() {
+    let dev = Dev::start(&[]);
+    let new = Newcomers::of(&dev);
+    let load = "bench load --reads 0 --clients 8 --size 1000 --keys 200 --seconds 2";
+    well(&dev.run(&load.split(' ').collect::<Vec<_>>()));
+    assert!(ring(&dev)["moving"].is_null());
+    let node = new.start(0, "here");
+    eventually("the node takes part", || hears(&dev, "new-0"));
+    // Keys move without this one; what it alone may have is waited for.
+    dev.signal(2, Signal::STOP);
+    let mut add = dev.client();
+    add.args(["node", "add", "new-0"]).stderr(Stdio::piped());
+    let add = add.spawn().expect("fermata runs");
+    eventually("all keys have moved", || {
+        let ring = ring(&dev);
+        let groups = ring["groups"].as_array().expect("groups").iter();
+        let mut sources = groups
+            .filter_map(|group| group["sources"].as_array())
+            .flatten();
+        let owed = |of: &serde_json::Value| of["open"] == 0 && of["owed"][0]["segments"] == 16;
+        sources.any(owed) && ring["moving"]["keys"].as_u64() >= Some(200)
+    });
+    let moving = &ring(&dev)["moving"];
+    assert_eq!(moving["keys"], 200, "{moving}");
+    assert_eq!(moving["bytes"], 200_000, "{moving}");
+    assert_eq!(moving["keys_left"], 0, "{moving}");
+    assert!(moving["took_us"].as_u64() > Some(0), "{moving}");
+    let shown = text(&dev.run(&["ring"]).stdout);
+    assert!(
+        shown.contains("owed by") && shown.contains("(16)"),
+        "{shown}"
+    );
+    assert!(shown.contains("200 keys, 195 KiB moved in"), "{shown}");
+    dev.signal(2, Signal::CONT);
+    let added = add.wait_with_output().expect("it ends");
+    well(&added);
+    let told = text(&added.stderr);
+    assert!(told.contains("segments to move"), "{told}");
+    eventually("nobody owes anything", || ring(&dev)["moving"].is_null());
+    drop(node);
+}
+
+#[test]
 fn who_drains_leads_nothing_until_it_is_to_lead_again() {
     let dev = Dev::start(&[]);
     let order = json(&dev.run(&["node", "restart-order", "--json"]).stdout);

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod beat;
+mod carried;
 mod children;
 pub mod clock_watch;
 mod distances;
@@ -504,6 +505,7 @@ impl Node {
         let topology = topology::Known {
             here: &self.here,
             replica: &self.replica,
+            carried: self.mover.carried,
             now: step.now,
         };
         let mut cx = crate::coordinator::Cx {

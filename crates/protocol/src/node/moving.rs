@@ -20,6 +20,7 @@
 //! All of it is volatile. A new primary begins anew; marks make that cheap. It is slow on purpose:
 //! a few keys at once.
 
+use super::carried::{Carried, Listed};
 use super::logs::env;
 use super::{Here, Node, Step, topology};
 use crate::base::{
@@ -48,6 +49,8 @@ pub(super) struct Mover {
     calls: u64,
     jobs: BTreeMap<StoreId, Job>,
     next: Micros,
+    /// How much has moved, for people.
+    pub(super) carried: Carried,
 }
 
 /// What is done with one earlier store.
@@ -88,6 +91,7 @@ struct List {
     after: Option<(Address, KeyId)>,
     keys: VecDeque<(Address, KeyId)>,
     more: bool,
+    listed: Listed,
     /// The call under way, and when it is repeated.
     asked: Option<(u64, Micros)>,
 }
@@ -110,6 +114,7 @@ impl List {
             after: None,
             keys: VecDeque::new(),
             more: true,
+            listed: Listed::default(),
             asked: None,
         }
     }
@@ -123,6 +128,15 @@ impl List {
         self.keys.is_empty() && !self.more
     }
 
+    /// About how many keys are still to be taken from it; none: that cannot be told yet.
+    fn left(&self, bits: u8) -> Option<u64> {
+        let to_come = match self.more {
+            true => self.listed.to_come(bits)?,
+            false => 0,
+        };
+        Some(to_come.saturating_add(self.keys.len() as u64))
+    }
+
     fn take(&mut self, call: u64, keys: Vec<(Address, KeyId)>, more: bool) -> bool {
         if self.asked.is_none_or(|(asked, _)| asked != call) {
             return false;
@@ -130,6 +144,7 @@ impl List {
         self.asked = None;
         self.after = keys.last().cloned().or(self.after.take());
         self.more = more && !keys.is_empty();
+        self.listed.add(&keys);
         self.keys.extend(keys);
         true
     }
@@ -149,6 +164,13 @@ impl Walk {
             }
         }
         Some(first.1)
+    }
+
+    /// About how many keys are still to move: what one list lacks another has.
+    fn left(&self, bits: u8) -> Option<u64> {
+        let lists = self.lists.iter().map(|list| list.left(bits));
+        let most = lists.collect::<Option<Vec<u64>>>()?.into_iter().max()?;
+        Some(most.saturating_add((self.moving.len() + self.failed.len()) as u64))
     }
 
     fn is_over(&self) -> bool {
@@ -315,6 +337,7 @@ impl Node {
         if again {
             self.mover.next = step.now.monotonic + self.here.config.timing.retry;
         }
+        self.count_carried(&wanted, step);
         for (source, present) in wanted {
             if again && !self.here.config.planted.has(Bug::DebtOfTheLost) {
                 self.here.write_off(source, step);
@@ -336,6 +359,34 @@ impl Node {
             }
             self.move_on(source, again, step);
         }
+    }
+
+    /// Takes stock of the stores whose keys are to move.
+    fn count_carried(&mut self, wanted: &[(StoreId, Epoch)], step: &Step<'_>) {
+        let is_open = |source: &StoreId| {
+            let location = self.here.directory.location_of(source.segment);
+            let pasts = location.map_or(&[][..], |at| at.pasts(source.segment));
+            let mut pasts = pasts.iter();
+            pasts.any(|past| past.epoch == source.epoch && past.open)
+        };
+        let bits = self.here.directory.segment_bits();
+        // Who has led a segment for a while has moved what it has moved.
+        let mut locations = self.here.directory.locations();
+        if locations.all(|at| at.all_pasts().next().is_none()) {
+            self.mover.carried = Carried::default();
+            return;
+        }
+        let (mut stores, mut left) = (0, Some(0_u64));
+        for (source, _) in wanted.iter().filter(|(source, _)| is_open(source)) {
+            stores += 1;
+            let walk = self.mover.jobs.get(source).map(|job| &job.task);
+            let keys = match walk {
+                Some(Task::Walk(walk)) => walk.left(bits),
+                _ => None,
+            };
+            left = left.zip(keys).map(|(left, keys)| left.saturating_add(keys));
+        }
+        self.mover.carried.look(stores, left, step.now.monotonic);
     }
 
     /// Goes on with one store. Its end is told now, and again from time to time.
@@ -493,6 +544,7 @@ impl Node {
             let known = topology::Known {
                 here: &self.here,
                 replica: &self.replica,
+                carried: self.mover.carried,
                 now: step.now,
             };
             match known.place(source.segment, &key) {
@@ -531,7 +583,10 @@ impl Node {
             && let Task::Walk(walk) = &mut job.task
             && walk.moving.remove(&key)
         {
-            if !matches!(outcome, OpEnd::Value { .. }) {
+            if let OpEnd::Value { value, .. } = outcome {
+                let bytes = value.as_ref().map_or(0, |value| value.len() as u64);
+                self.mover.carried.add(bytes);
+            } else {
                 walk.failed.push(key);
                 walk.pause = step.now.monotonic + retry;
             }

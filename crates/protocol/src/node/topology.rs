@@ -2,6 +2,7 @@
 
 use super::Here;
 use super::agenda::Room;
+use super::carried::Carried;
 use crate::base::{
     Address, Bug, Epoch, Group, KeyId, Keyspace, LockRef, NodeName, Now, Reach, SegmentId,
     StoragePolicy, View,
@@ -19,6 +20,7 @@ use alloc::vec::Vec;
 pub(crate) struct Known<'a> {
     pub(crate) here: &'a Here,
     pub(crate) replica: &'a Replica,
+    pub(super) carried: Carried,
     pub(crate) now: Now,
 }
 
@@ -285,6 +287,7 @@ impl Topology for Known<'_> {
             settings: Some(*here.registry.settings()),
             storage: self.storage(),
             upkeep: Box::new(self.upkeep()),
+            moving: self.carried.status(),
             closed: Box::default(),
             version: String::new(),
             held: self.held(),

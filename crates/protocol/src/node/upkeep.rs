@@ -32,6 +32,7 @@ impl Node {
         let known = topology::Known {
             here: &self.here,
             replica: &self.replica,
+            carried: self.mover.carried,
             now: step.now,
         };
         let Some(place) = known.place(store.segment, op.key()) else {

@@ -10,7 +10,8 @@ use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
 use fermata_protocol::base::{Purpose, TagRule};
 use fermata_protocol::request::{
-    ClosedStatus, Entered, Inspection, Mode, NodeStatus, QueueEntry, StorageStatus, UpkeepStatus,
+    ClosedStatus, Entered, Inspection, Mode, MovingStatus, NodeStatus, QueueEntry, StorageStatus,
+    UpkeepStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -542,6 +543,8 @@ pub(super) struct Status {
     storage: Vec<Storage>,
     /// What it has done for its registers since it started.
     upkeep: Upkeep,
+    /// What it moves out of earlier stores.
+    moving: Moving,
     /// Connections that it has refused or ended since it started.
     closed: Vec<Closed>,
     logs: Vec<Log>,
@@ -676,6 +679,29 @@ impl Upkeep {
     }
 }
 
+#[derive(Debug, Serialize)]
+struct Moving {
+    stores: u32,
+    /// How long keys have been moving, or did until all had.
+    took_us: u64,
+    keys: u64,
+    bytes: u64,
+    /// About.
+    keys_left: Option<u64>,
+}
+
+impl Moving {
+    fn new(said: MovingStatus) -> Moving {
+        Moving {
+            stores: said.stores,
+            took_us: said.took,
+            keys: said.keys,
+            bytes: said.bytes,
+            keys_left: said.keys_left,
+        }
+    }
+}
+
 /// Those of one face and cause.
 #[derive(Debug, Serialize)]
 struct Closed {
@@ -764,6 +790,7 @@ impl Status {
             nodes: known.nodes.iter().map(node).collect(),
             storage: status.storage.into_iter().map(Storage::new).collect(),
             upkeep: Upkeep::new(*status.upkeep),
+            moving: Moving::new(status.moving),
             closed: status.closed.into_iter().map(Closed::new).collect(),
             logs: status.logs.iter().map(log).collect(),
         }

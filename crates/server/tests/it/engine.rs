@@ -7,7 +7,9 @@ use fermata_api::v1::sessions_client::SessionsClient;
 use fermata_api::{errors, v1};
 use fermata_engine::{Answers, Boxed, Service};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, NodeName, SiteId};
-use fermata_protocol::request::{ClockStatus, Entered, Held, Mode, NodeStatus, Operation};
+use fermata_protocol::request::{
+    ClockStatus, Entered, Held, Mode, MovingStatus, NodeStatus, Operation,
+};
 use fermata_protocol::{Code, Refusal, Reply, Request, base::Tag};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
 use fermata_server::local::{self, free};
@@ -121,6 +123,7 @@ impl Small {
                 settings: None,
                 storage: vec![],
                 upkeep: Box::default(),
+                moving: MovingStatus::default(),
                 closed: Box::default(),
                 version: String::new(),
                 held: Box::default(),

@@ -4,6 +4,7 @@
 //! A change is asked for again until the ring shows that it is so, as `plan` finds from the ring as
 //! it is. So each command may be interrupted and given again, and goes on where it was.
 
+mod moves;
 mod plan;
 mod show;
 
@@ -23,6 +24,7 @@ use crate::args::{
 use crate::connect::connect;
 use crate::exit::{self, Exit, Failure};
 use crate::output;
+use moves::Watch;
 use plan::{Step, Wish};
 
 /// How often the ring is looked at while something goes on.
@@ -35,18 +37,31 @@ pub(crate) async fn run(global: &Global, args: RingArgs) -> Result<u8, Failure> 
     }
     let client = connect(global).await?;
     let Some(interval) = args.watch else {
-        output::text(show::ring(global, &client.ring().await?, false))?;
+        output::text(look(global, &client, &mut Watch::default(), false).await?)?;
         return Ok(0);
     };
     let mut again = tokio::time::interval(interval);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watch = Watch::default();
     loop {
         again.tick().await;
-        let text = show::ring(global, &client.ring().await?, true);
+        let text = look(global, &client, &mut watch, true).await?;
         if !output::coloured(&text)? {
             return Ok(0);
         }
     }
+}
+
+/// The ring as it is now, and what moves.
+async fn look(
+    global: &Global,
+    client: &Client,
+    watch: &mut Watch,
+    one_line: bool,
+) -> Result<String, Failure> {
+    let ring = client.ring().await?;
+    let look = watch.look(client, &ring).await;
+    Ok(show::ring(global, &ring, &look, one_line))
 }
 
 /// Shows what groups do unasked, changed before if that is asked for.
@@ -364,6 +379,7 @@ impl<'a> Task<'a> {
     /// Asks for the steps to a wish until the ring shows that it is so.
     async fn bring_about(&mut self, wish: Wish) -> Result<(), Failure> {
         let mut progress = Progress::begin(self.wait.patience);
+        let mut watch = Watch::default();
         loop {
             let ring = self.client.ring().await?;
             let steps =
@@ -378,8 +394,14 @@ impl<'a> Task<'a> {
             if steps.is_empty() && done {
                 return Ok(());
             }
-            let what = show::left(&ring);
+            let look = watch.look(self.client, &ring).await;
+            let what = look.told(&ring);
+            // A segment of many keys may take longer than anybody waits who sees nothing move.
+            if look.gets_on {
+                progress.since = Instant::now();
+            }
             progress.watch(left + steps.len() as u64, &what, why)?;
+            progress.is_news |= look.is_due;
             self.tell(&progress, &what);
             tokio::time::sleep(LOOKS).await;
         }

@@ -5,16 +5,22 @@ use fermata_protocol::registry::Standing;
 use fermata_protocol::request::{RingGroup, RingNode, RingSource, RingStatus};
 use serde_json::{Value, json};
 
+use super::moves::{self, Look};
 use super::plan;
 use crate::args::Global;
 use crate::output::Table;
 
 /// The ring, for people or programs; in one line, where it is shown again and again.
-pub(super) fn ring(global: &Global, ring: &RingStatus, one_line: bool) -> String {
+pub(super) fn ring(global: &Global, ring: &RingStatus, look: &Look, one_line: bool) -> String {
     match (global.json, one_line) {
-        (true, true) => format!("{}\n", as_json(ring)),
-        (true, false) => format!("{:#}\n", as_json(ring)),
-        (false, _) => format!("{}\n{}{}", groups(ring), nodes_table(ring), left_line(ring)),
+        (true, true) => format!("{}\n", as_json(ring, look)),
+        (true, false) => format!("{:#}\n", as_json(ring, look)),
+        (false, _) => format!(
+            "{}\n{}{}",
+            groups(ring),
+            nodes_table(ring),
+            left_lines(ring, look)
+        ),
     }
 }
 
@@ -60,11 +66,47 @@ pub(super) fn left(ring: &RingStatus) -> String {
     }
 }
 
-fn left_line(ring: &RingStatus) -> String {
-    let quiet = ring.groups.iter().all(|group| plan::left(group) == (0, 0));
-    match quiet {
-        true => String::new(),
-        false => format!("\n{}\n", left(ring)),
+/// What is left to be done, and what has been; nothing where nothing is left.
+fn left_lines(ring: &RingStatus, look: &Look) -> String {
+    if ring.groups.iter().all(|group| plan::left(group) == (0, 0)) {
+        return String::new();
+    }
+    let mut lines = format!("\n{}\n{}\n", sources(ring), look.told(ring));
+    if let Some(moved) = moves::moved(&look.moves) {
+        lines += &format!("{moved}\n");
+    }
+    lines
+}
+
+/// Earlier stores, with the segments whose keys have yet to move out of them, and whoever has yet
+/// to give on eventual puts that it alone may have.
+fn sources(ring: &RingStatus) -> Table {
+    let mut table = Table::new(&["segments", "earlier epoch", "open", "owed by"]);
+    for group in &ring.groups {
+        for source in &group.sources {
+            let owed = |(name, segments): &(NodeName, u32)| {
+                let label = label(ring, *name);
+                format!("{label} ({segments})")
+            };
+            let owed: Vec<String> = source.owed.iter().map(owed).collect();
+            table.row(vec![
+                arc(group),
+                source.epoch.0.to_string(),
+                source.open.to_string(),
+                match owed.is_empty() {
+                    true => "-".to_owned(),
+                    false => owed.join(" "),
+                },
+            ]);
+        }
+    }
+    table
+}
+
+fn arc(group: &RingGroup) -> String {
+    match group.id {
+        GroupId::META => "meta".to_owned(),
+        _ => format!("{} to {}", group.from.0, group.to.0),
     }
 }
 
@@ -79,10 +121,6 @@ fn label(ring: &RingStatus, name: NodeName) -> String {
 fn groups(ring: &RingStatus) -> Table {
     let mut table = Table::new(&["segments", "epoch", "members", "leads", "to move"]);
     for group in &ring.groups {
-        let arc = match group.id {
-            GroupId::META => "meta".to_owned(),
-            _ => format!("{} to {}", group.from.0, group.to.0),
-        };
         let members: Vec<String> = group
             .members
             .iter()
@@ -94,7 +132,7 @@ fn groups(ring: &RingStatus) -> Table {
             (unstarted, _) => format!("{unstarted} to start"),
         };
         table.row(vec![
-            arc,
+            arc(group),
             group.epoch.0.to_string(),
             members.join(" "),
             group
@@ -138,12 +176,13 @@ fn nodes_table(ring: &RingStatus) -> Table {
     table
 }
 
-fn as_json(ring: &RingStatus) -> Value {
+fn as_json(ring: &RingStatus, look: &Look) -> Value {
     json!({
         "version": ring.version,
         "least": ring.least,
         "groups": ring.groups.iter().map(group).collect::<Vec<_>>(),
         "nodes": ring.nodes.iter().map(node).collect::<Vec<_>>(),
+        "moving": moves::as_json(ring, &look.moves),
     })
 }
 

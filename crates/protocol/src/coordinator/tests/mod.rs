@@ -127,6 +127,7 @@ impl Topology for Cluster {
             settings: None,
             storage: Vec::new(),
             upkeep: Default::default(),
+            moving: Default::default(),
             closed: Box::default(),
             version: Default::default(),
             held: Box::default(),
