@@ -243,6 +243,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             storage: Vec::new(),
             upkeep: Box::new(UpkeepStatus::default()),
             closed: Box::default(),
+            sessions: 0,
             version: String::new(),
             held: Box::default(),
         }))

@@ -141,6 +141,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         storage: s.storage.into_iter().map(storage_to).collect(),
         upkeep: Some(upkeep_to(*s.upkeep)),
         closed: s.closed.into_iter().map(closed_to).collect(),
+        sessions: s.sessions,
         settings: s.settings.map(settings_to),
     }
 }
@@ -463,6 +464,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
         storage: s.storage.into_iter().map(storage_from).collect(),
         upkeep: Box::new(s.upkeep.map(upkeep_from).unwrap_or_default()),
         closed: s.closed.into_iter().map(closed_from).collect(),
+        sessions: s.sessions,
         version: s.version,
         held: Box::default(),
     })

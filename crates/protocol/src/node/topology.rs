@@ -282,6 +282,7 @@ impl Topology for Known<'_> {
             storage: self.storage(),
             upkeep: Box::new(self.upkeep()),
             closed: Box::default(),
+            sessions: 0,
             version: String::new(),
             held: self.held(),
         }

@@ -122,6 +122,7 @@ impl Small {
                 storage: vec![],
                 upkeep: Box::default(),
                 closed: Box::default(),
+                sessions: 0,
                 version: String::new(),
                 held: Box::default(),
             })),

@@ -125,6 +125,7 @@ impl Topology for Cluster {
             storage: Vec::new(),
             upkeep: Default::default(),
             closed: Box::default(),
+            sessions: 0,
             version: Default::default(),
             held: Box::default(),
         }
