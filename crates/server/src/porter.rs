@@ -356,7 +356,8 @@ impl Porter {
         self.is_closing() || self.roster.known().drains(self.node)
     }
 
-    /// Whether this node gives what it keeps for clients to others: it drains, and another does not.
+    /// Whether this node gives what it keeps for clients to others: it drains, and another does
+    /// not.
     pub(crate) fn hands_over(&self) -> bool {
         self.roster.known().hands_over(self.node)
     }

@@ -50,6 +50,8 @@ struct Keeper {
     ending: bool,
     /// Its client is to go on elsewhere.
     moving: bool,
+    /// Who waits for that.
+    quits: Vec<oneshot::Sender<Answered>>,
 }
 
 /// Answers that may come at once: entered sections are told of their loss.
@@ -80,6 +82,7 @@ pub(super) async fn keep(
         begun: false,
         ending: false,
         moving: false,
+        quits: Vec::new(),
     };
     let (closed, drains) = (porter.closed(), porter.handing_over());
     tokio::pin!(closed, drains);
@@ -170,6 +173,11 @@ impl Keeper {
                 self.streams.retain(|_, stream| !stream.is_closed());
             }
             Command::Touch => {}
+            Command::Quit(tell) => {
+                self.give_up();
+                // Dropped with everything else.
+                self.quits.push(tell);
+            }
             Command::Close(tell) => {
                 self.end();
                 // The leaves go on; the leases do the rest.

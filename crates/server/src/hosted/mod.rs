@@ -18,11 +18,11 @@
 //!
 //! **Life.** A session lives while a stream of it is open, or a call, and for its idle time
 //! afterwards; then its sections are left, as cleanly as its account allows. One that is kept for
-//! one section ends with that, or when nobody holds its [`Kept`] any more. A node that stops
-//! leaves sections to whoever resumes them. So does one that drains while another does not, as soon
-//! as the session's calls are answered: whoever has a stream is told, and nobody opens a session
-//! there. One who waits is told so once entered, for a place in a queue cannot be resumed by a client
-//! that was not told its ref.
+//! one section ends with that, or when nobody holds its [`Kept`] any more. A node that stops leaves
+//! sections to whoever resumes them. So does one that drains while another does not, as soon as the
+//! session's calls are answered: whoever has a stream is told, and nobody opens a session there.
+//! One who waits is told so once entered, for a place in a queue cannot be resumed by a client that
+//! was not told its ref.
 //!
 //! **Bounds.** So many sessions per node (`clients.sessions`), which is looked at before anything
 //! is made; so many operations open in each; their values count among the node's bytes of requests.
@@ -77,6 +77,8 @@ enum Command {
     Gone(Ticket),
     /// Somebody is here.
     Touch,
+    /// End, and leave everything to whoever resumes it; what comes of it is dropped by then.
+    Quit(oneshot::Sender<Answered>),
     /// Leave everything and end.
     Close(oneshot::Sender<Answered>),
 }
@@ -153,6 +155,13 @@ impl Kept {
                 false => not_kept(&self.porter),
             })
         })
+    }
+
+    /// Ends it, once what it was asked is answered, and leaves what it holds to whoever resumes it.
+    /// Returns when it can do nothing any more.
+    pub(crate) async fn quit(&self) {
+        // Whatever it says, it has ended.
+        let _ = self.command(Command::Quit).await;
     }
 
     fn command(&self, command: impl FnOnce(oneshot::Sender<Answered>) -> Command) -> Awaited {
