@@ -245,6 +245,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             upkeep: Box::new(UpkeepStatus::default()),
             moving: MovingStatus::default(),
             closed: Box::default(),
+            sessions: 0,
             version: String::new(),
             held: Box::default(),
         }))

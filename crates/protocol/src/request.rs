@@ -581,6 +581,8 @@ pub struct NodeStatus {
     pub moving: MovingStatus,
     /// Connections that it has refused or ended since it started; whoever has the sockets tells it.
     pub closed: Box<[ClosedStatus]>,
+    /// Sessions that it keeps for clients, MUSIC's locks included; whoever keeps them tells it.
+    pub sessions: u64,
     /// The version of its program; whoever answers for it tells it.
     pub version: String,
     /// Sections that are long in the queues of segments which it leads, the first

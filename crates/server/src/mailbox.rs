@@ -42,6 +42,7 @@ impl Call {
     pub(crate) fn tell(&self, mut reply: Reply, metrics: &Metrics) -> bool {
         if let Reply::Status(status) = &mut reply {
             status.closed = metrics.closings();
+            status.sessions = metrics.sessions();
         }
         let last = is_last(&reply, self.follow, self.poll);
         if last {

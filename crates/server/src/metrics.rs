@@ -9,6 +9,7 @@ use fermata_protocol::request::{
 use fermata_protocol::{Code, Reply, wire};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub(crate) struct Metrics {
     pub(crate) records: Counter,
     pub(crate) flush_seconds: Histogram,
     pub(crate) open_requests: Gauge,
+    sessions_kept: Gauge,
+    sessions: AtomicU64,
     pub(crate) held_outputs: Gauge,
     pub(crate) lost: Counter,
     pub(crate) wal_bytes: Gauge,
@@ -124,6 +127,8 @@ impl Metrics {
             records: counter!("fermata_flushed_records_total"),
             flush_seconds: histogram!("fermata_flush_seconds"),
             open_requests: gauge!("fermata_open_requests"),
+            sessions_kept: gauge!("fermata_sessions"),
+            sessions: AtomicU64::new(0),
             held_outputs: gauge!("fermata_outputs_awaiting_flush"),
             lost: counter!("fermata_outputs_lost_total"),
             wal_bytes: gauge!("fermata_wal_bytes"),
@@ -148,12 +153,16 @@ impl Metrics {
     /// logs, disk, peers and clock has, which would stay at zero and mean nothing.
     pub(crate) fn of_engine() -> Metrics {
         let recorder = recorder();
-        let open_requests = with_local_recorder(&recorder, || gauge!("fermata_open_requests"));
+        let (open_requests, sessions_kept) = with_local_recorder(&recorder, || {
+            (gauge!("fermata_open_requests"), gauge!("fermata_sessions"))
+        });
         Metrics {
             recorder,
             closings: Closings::default(),
             held: RwLock::default(),
             open_requests,
+            sessions_kept,
+            sessions: AtomicU64::new(0),
             steps: Counter::noop(),
             flushes: Counter::noop(),
             records: Counter::noop(),
@@ -325,6 +334,20 @@ impl Metrics {
         self.closings.told()
     }
 
+    /// A session is kept for a client from now on, or is so no more.
+    pub(crate) fn session(&self, kept: bool) {
+        match kept {
+            true => self.sessions.fetch_add(1, Ordering::Relaxed),
+            false => self.sessions.fetch_sub(1, Ordering::Relaxed),
+        };
+        self.sessions_kept.set(self.sessions() as f64);
+    }
+
+    /// Sessions that are kept for clients now.
+    pub(crate) fn sessions(&self) -> u64 {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
     /// The gauges of one peer's outgoing queue: messages waiting, and messages dropped so far.
     pub(crate) fn peer(&self, label: &str) -> (Gauge, Counter) {
         with_local_recorder(&self.recorder, || {
@@ -370,6 +393,10 @@ fn describe() {
     g!(
         "fermata_open_requests",
         "Client requests without their last answer."
+    );
+    g!(
+        "fermata_sessions",
+        "Sessions kept for clients, MUSIC's locks included."
     );
     g!("fermata_connections", "Connections of clients, by face.");
     c!(

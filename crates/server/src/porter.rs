@@ -356,6 +356,31 @@ impl Porter {
         self.is_closing() || self.roster.known().drains(self.node)
     }
 
+    /// Whether this node gives what it keeps for clients to others: it drains, and another does
+    /// not.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.roster.known().hands_over(self.node)
+    }
+
+    /// Ready once it does.
+    pub(crate) async fn handing_over(&self) {
+        let mut shown = self.roster.subscribe();
+        // The sender is here, so this ends by that only.
+        let _ = shown.wait_for(|known| known.hands_over(self.node)).await;
+    }
+
+    /// The refusal of a session that this node hands over, or would have to.
+    pub(crate) fn draining(&self) -> Refusal {
+        let known = self.roster.known();
+        let node = known.node(self.node);
+        let label = node.map_or_else(|| self.node.0.to_string(), |node| node.label.clone());
+        let detail = format!(
+            "node {label} drains and keeps no session any more: open one at another node, and \
+             resume there what this one held; nothing was done here"
+        );
+        Refusal::definite(Code::Unavailable, detail)
+    }
+
     /// A request number above all that this node gave before: microseconds since 1970 or more.
     pub(crate) fn next_number(&self) -> u64 {
         let wall = clock::wall();

@@ -70,6 +70,12 @@ impl Known {
         self.drains.contains(&name)
     }
 
+    /// Whether a node gives what it keeps for clients to others: it drains, and another does not.
+    pub(crate) fn hands_over(&self, name: NodeName) -> bool {
+        let stays = |node: &NodeInfo| node.name != name && !self.drains(node.name);
+        self.drains(name) && self.nodes.iter().any(stays)
+    }
+
     /// The name of a site.
     pub(crate) fn site(&self, site: SiteId) -> &str {
         let name = self.sites.get(usize::from(site.0));

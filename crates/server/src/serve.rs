@@ -457,7 +457,7 @@ async fn serve_faces(
         .add_service(reflection)
         .add_service(older);
     let mut faces = JoinSet::new();
-    let rest_routes = crate::rest::router(hosted);
+    let rest_routes = crate::rest::router(hosted, tasks);
     let terms = Terms {
         porter,
         clients,

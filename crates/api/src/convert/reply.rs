@@ -142,6 +142,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         upkeep: Some(upkeep_to(*s.upkeep)),
         moving: Some(moving_to(s.moving)),
         closed: s.closed.into_iter().map(closed_to).collect(),
+        sessions: s.sessions,
         settings: s.settings.map(settings_to),
     }
 }
@@ -485,6 +486,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
         upkeep: Box::new(s.upkeep.map(upkeep_from).unwrap_or_default()),
         moving: s.moving.map(moving_from).unwrap_or_default(),
         closed: s.closed.into_iter().map(closed_from).collect(),
+        sessions: s.sessions,
         version: s.version,
         held: Box::default(),
     })

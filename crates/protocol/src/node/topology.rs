@@ -289,6 +289,7 @@ impl Topology for Known<'_> {
             upkeep: Box::new(self.upkeep()),
             moving: self.carried.status(),
             closed: Box::default(),
+            sessions: 0,
             version: String::new(),
             held: self.held(),
         }

@@ -1,7 +1,7 @@
 //! The task of one session: it drives the machine with calls, answers and time, as the client
 //! library's driver does, but without a network.
 
-use super::{Answered, Command, Hosted, Life, Told};
+use super::{Answered, Command, Hosted, Life, Place, Told};
 use crate::clock;
 use crate::porter::{Open, is_last, kind, stopping};
 use fermata_protocol::base::{Micros, Now};
@@ -42,12 +42,16 @@ struct Keeper {
     events: Vec<Event>,
     life: Life,
     /// Given back when it ends.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
     /// When somebody was here last.
     touched: Micros,
     /// It was asked for something.
     begun: bool,
     ending: bool,
+    /// Its client is to go on elsewhere.
+    moving: bool,
+    /// Who waits for that.
+    quits: Vec<oneshot::Sender<Answered>>,
 }
 
 /// Answers that may come at once: entered sections are told of their loss.
@@ -59,7 +63,7 @@ pub(super) async fn keep(
     session: Session,
     life: Life,
     mut commands: mpsc::UnboundedReceiver<Command>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 ) {
     let (answers, mut answered) = mpsc::channel(ANSWERS);
     let porter = hosted.porter.clone();
@@ -77,9 +81,13 @@ pub(super) async fn keep(
         touched: clock::monotonic(),
         begun: false,
         ending: false,
+        moving: false,
+        quits: Vec::new(),
     };
-    let closed = porter.closed();
-    tokio::pin!(closed);
+    let (closed, drains) = (porter.closed(), porter.handing_over());
+    tokio::pin!(closed, drains);
+    // Nobody has a word for it any more.
+    let mut alone = false;
     while !keeper.is_over() {
         let sleep = keeper.until_wake();
         tokio::select! {
@@ -88,16 +96,20 @@ pub(super) async fn keep(
             // their going is no leave.
             () = &mut closed => break,
             Some((sent, reply)) = answered.recv() => keeper.hear(sent, reply),
-            command = commands.recv(), if !keeper.ending => match command {
+            // One that is kept for one section moves with that, or ends with a call.
+            () = &mut drains, if !life.one && !keeper.moving => keeper.give_up(),
+            command = commands.recv(), if !keeper.ending && !alone => match command {
                 // They may be told of the stop before this task is.
                 _ if porter.is_closing() => break,
                 Some(command) => keeper.obey(command),
+                None if keeper.moving => alone = true,
                 None => keeper.end(),
             },
             () = tokio::time::sleep(sleep) => {}
         }
         keeper.upkeep();
         keeper.carry_out();
+        keeper.send_on();
         if keeper.ending {
             commands.close();
         }
@@ -124,7 +136,8 @@ fn now() -> Now {
 impl Keeper {
     fn is_over(&self) -> bool {
         let spent = self.life.one && self.begun && self.session.sections().is_empty();
-        (self.ending || spent) && self.session.open() == 0
+        let moved = self.moving && self.waiting.is_empty();
+        (self.ending || spent || moved) && self.session.open() == 0
     }
 
     /// Whether somebody listens.
@@ -160,11 +173,35 @@ impl Keeper {
                 self.streams.retain(|_, stream| !stream.is_closed());
             }
             Command::Touch => {}
+            Command::Quit(tell) => {
+                self.give_up();
+                // Dropped with everything else.
+                self.quits.push(tell);
+            }
             Command::Close(tell) => {
                 self.end();
                 // The leaves go on; the leases do the rest.
                 let _ = tell.send(Ok(Success::Left));
             }
+        }
+    }
+
+    /// The node drains: nobody finds the session any more, and its sections are left to whoever
+    /// resumes them.
+    fn give_up(&mut self) {
+        self.hosted.forget(self.session.id());
+        self.moving = true;
+    }
+
+    /// Tells whoever has entered to go on elsewhere, once what was asked here is answered.
+    fn send_on(&mut self) {
+        let asks = |waiter: &Waiter| matches!(waiter, Waiter::Call { .. });
+        if !self.moving || self.waiting.values().any(asks) {
+            return;
+        }
+        for (_, stream) in std::mem::take(&mut self.streams) {
+            // A client that does not read finds out when it asks.
+            let _ = stream.try_send(Err(self.hosted.porter.draining()));
         }
     }
 

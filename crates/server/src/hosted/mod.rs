@@ -18,8 +18,11 @@
 //!
 //! **Life.** A session lives while a stream of it is open, or a call, and for its idle time
 //! afterwards; then its sections are left, as cleanly as its account allows. One that is kept for
-//! one section ends with that, or when nobody holds its [`Kept`] any more. A node that stops
-//! leaves sections to whoever resumes them.
+//! one section ends with that, or when nobody holds its [`Kept`] any more. A node that stops leaves
+//! sections to whoever resumes them. So does one that drains while another does not, as soon as the
+//! session's calls are answered: whoever has a stream is told, and nobody opens a session there.
+//! One who waits is told so once entered, for a place in a queue cannot be resumed by a client that
+//! was not told its ref.
 //!
 //! **Bounds.** So many sessions per node (`clients.sessions`), which is looked at before anything
 //! is made; so many operations open in each; their values count among the node's bytes of requests.
@@ -29,6 +32,7 @@ mod keeper;
 pub(crate) mod own;
 pub(crate) mod service;
 
+use crate::metrics::Metrics;
 use crate::porter::Porter;
 use bytes::Bytes;
 use fermata_protocol::base::{Micros, SessionId};
@@ -39,6 +43,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+/// A session's place among those that a node may keep: given back when it is dropped.
+pub(crate) struct Place {
+    metrics: Arc<Metrics>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.metrics.session(false);
+    }
+}
 
 /// The answer to a call.
 type Answered = Result<Success, Refusal>;
@@ -61,6 +77,8 @@ enum Command {
     Gone(Ticket),
     /// Somebody is here.
     Touch,
+    /// End, and leave everything to whoever resumes it; what comes of it is dropped by then.
+    Quit(oneshot::Sender<Answered>),
     /// Leave everything and end.
     Close(oneshot::Sender<Answered>),
 }
@@ -134,9 +152,16 @@ impl Kept {
         came.unwrap_or_else(|_| {
             Err(match self.porter.is_closing() {
                 true => crate::porter::stopping(),
-                false => not_kept(),
+                false => not_kept(&self.porter),
             })
         })
+    }
+
+    /// Ends it, once what it was asked is answered, and leaves what it holds to whoever resumes it.
+    /// Returns when it can do nothing any more.
+    pub(crate) async fn quit(&self) {
+        // Whatever it says, it has ended.
+        let _ = self.command(Command::Quit).await;
     }
 
     fn command(&self, command: impl FnOnce(oneshot::Sender<Answered>) -> Command) -> Awaited {
@@ -181,11 +206,17 @@ impl Hosted {
     ///
     /// # Errors
     /// [`Code::Busy`] where the node keeps as many as it may.
-    pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.places.clone().try_acquire_owned().map_err(|_| {
+    pub(crate) fn place(&self) -> Result<Place, Refusal> {
+        let permit = self.places.clone().try_acquire_owned().map_err(|_| {
             let detail = "this node keeps as many sessions as it may (clients.sessions): ask \
                           another node, or later";
             Refusal::definite(Code::Busy, detail)
+        })?;
+        let metrics = self.porter.metrics.clone();
+        metrics.session(true);
+        Ok(Place {
+            metrics,
+            _permit: permit,
         })
     }
 
@@ -195,7 +226,7 @@ impl Hosted {
         id: SessionId,
         options: Options,
         life: Life,
-        place: Option<OwnedSemaphorePermit>,
+        place: Option<Place>,
     ) -> Kept {
         let session = Session::new(id, self.porter.home, &[keeper::HERE], options.hosted());
         let (commands, asked) = mpsc::unbounded_channel();
@@ -213,7 +244,8 @@ impl Hosted {
     /// # Errors
     /// It is not kept here.
     fn find(&self, session: SessionId) -> Result<Kept, Refusal> {
-        self.open().get(&session).cloned().ok_or_else(not_kept)
+        let found = self.open().get(&session).cloned();
+        found.ok_or_else(|| not_kept(&self.porter))
     }
 
     /// Forgets a session: nobody finds it any more.
@@ -222,7 +254,10 @@ impl Hosted {
     }
 }
 
-fn not_kept() -> Refusal {
+fn not_kept(porter: &Porter) -> Refusal {
+    if porter.hands_over() {
+        return porter.draining();
+    }
     Refusal::definite(
         Code::NotHolder,
         "this node keeps no session of that secret, since it has ended or the node was started \

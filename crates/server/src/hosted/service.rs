@@ -125,6 +125,9 @@ impl Service {
                 return Err(Refusal::definite(Code::BadRequest, detail));
             }
         };
+        if self.0.porter.hands_over() {
+            return Err(self.0.porter.draining());
+        }
         let place = self.0.place()?;
         let secret = self.0.porter.draw_secret();
         let (id, life) = (secret.session(), Life { idle, one: false });
@@ -150,8 +153,8 @@ impl Service {
         let kept = self.0.find(session_of(secret)?)?;
         let (tell, told) = mpsc::channel(UNREAD_MAX);
         let ticket = self.0.ticket();
-        // One that has ended drops the stream, which ends.
-        let _ = kept.commands.send(Command::Follow(ticket, call, tell));
+        let follow = kept.commands.send(Command::Follow(ticket, call, tell));
+        follow.map_err(|_| super::not_kept(&self.0.porter))?;
         let porter = self.0.porter.clone();
         Ok(Events {
             porter,

@@ -21,8 +21,13 @@ const CONNECT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_secs(10);
 /// Bytes of an answer's body.
 const ANSWER_MAX: usize = 128 << 20;
-/// Marks a call that was sent on, so that it is not sent on again.
+/// Says how often a call was sent on, so that it is not sent on for ever.
 pub(super) const MARK: &str = "fermata-forwarded";
+/// So often at most: to a home, and once more where that has moved meanwhile.
+pub(super) const HOPS_MAX: u8 = 2;
+/// Has the receiver take a lock over: the home that gives it away, and for how many milliseconds it
+/// lives of which nobody speaks.
+pub(super) const MOVED: &str = "fermata-moved";
 /// Headers of one connection, beside those that `Connection` names; and what says how a message is
 /// told apart from the next one, or where it goes, which each connection says for itself.
 const OF_ONE_CONNECTION: [&str; 11] = [
@@ -100,7 +105,7 @@ fn request(address: &str, call: &Call) -> Result<Request<body::Body>, axum::http
     let mark = HeaderName::from_static(MARK);
     request
         .headers_mut()
-        .insert(mark, HeaderValue::from_static("1"));
+        .insert(mark, HeaderValue::from(u16::from(call.hops) + 1));
     Ok(request)
 }
 

@@ -6,7 +6,8 @@
 
 use super::answers::{Failure, MusicAnswer};
 use super::forward::{self, Silent};
-use super::locks::{IDLE, Lock, Locks, Standing};
+use super::locks::{IDLE, Locks, Standing};
+use super::moves::{self, Used};
 use super::names::{Name, home_of, is_of, number_of, promotes, split_id, split_name};
 use super::owners;
 use super::store::Wish;
@@ -18,12 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest time for which a lock may be left unspoken of.
-const IDLE_MAX: Duration = Duration::from_secs(86_400);
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Where a lock is answered for.
 pub(super) enum Found {
     /// Here.
-    Here(Arc<Lock>),
+    Here(Used),
     /// At its home, which has answered.
     Elsewhere(MusicAnswer),
     /// Nowhere: it is past, or was never given.
@@ -40,7 +41,9 @@ impl Locks {
         number: u64,
         ends: bool,
     ) -> Result<Found, Failure> {
-        if let Some(lock) = self.kept(&name.key, number) {
+        if let Some(lock) = self.kept(&name.key, number)
+            && let Some(lock) = moves::used(lock).await
+        {
             return Ok(Found::Here(lock));
         }
         let entries = self.store.queue(name.key.clone()).await?;
@@ -51,10 +54,14 @@ impl Locks {
         let Some(home) = home_of(entry.session) else {
             return Err(not_a_lock(name, number));
         };
-        let elsewhere = self.address(home).filter(|_| home != self.me());
+        let idle = call.moved.filter(|moved| moved.0 == home);
+        let elsewhere = self
+            .address(home)
+            .filter(|_| home != self.me() && idle.is_none());
+        let far = call.hops >= forward::HOPS_MAX;
         match elsewhere {
-            Some(_) if call.forwarded && !ends => return Err(forward::unknown()),
-            Some(address) if !call.forwarded => match self.forward.send(&address, call).await {
+            Some(_) if far && !ends => return Err(forward::unknown()),
+            Some(address) if !far => match self.forward.send(&address, call).await {
                 Ok(answer) => return Ok(Found::Elsewhere(answer)),
                 // To end it twice is to end it.
                 Err(Silent::Unknown) if !ends => return Err(forward::unknown()),
@@ -69,7 +76,12 @@ impl Locks {
             return Ok(Found::Gone);
         }
         tracing::info!(lock = %name.id(number), home, "a lock's home is gone: resumed here");
-        Ok(Found::Here(self.resume(&name.key, number, entry)?))
+        let idle = idle.map_or(IDLE, |(_, idle)| idle);
+        let lock = self.resume((&name.given, &name.key), number, entry, idle)?;
+        let lock = moves::used(lock).await.ok_or_else(|| {
+            Failure::wait("the lock moves to another node; nothing was done: ask again")
+        })?;
+        Ok(Found::Here(lock))
     }
 
     /// The name and the number of an id.
@@ -127,9 +139,9 @@ pub(super) async fn create(
     name: &str,
 ) -> Result<MusicAnswer, Failure> {
     let (_, _, value) = split_name(name)?;
-    let others = match call.forwarded {
-        true => Vec::new(),
-        false => locks.other_homes(),
+    let others = match call.hops {
+        0 => locks.other_homes(),
+        _ => Vec::new(),
     };
     for address in others {
         match locks.forward.send(&address, call).await {

@@ -7,7 +7,8 @@
 //! a lock's id sends the call to its home ([`super::forward`]). Where the home cannot be connected
 //! to, or has forgotten (it was restarted), the node that was asked *resumes* the section in a
 //! session of its own (F16): a new generation, which fences what the old one had in flight, after
-//! the lease that the old home was told. It is the home from then on.
+//! the lease that the old home was told. It is the home from then on. A node that drains has others
+//! resume the locks that it keeps ([`super::moves`]).
 //!
 //! **Keeping alive.** MUSIC's clients renew nothing, and have no lease. The session does, as long
 //! as calls with the lock's id come at least every [`IDLE`], or as often as its creation asked for;
@@ -68,9 +69,13 @@ struct Work {
 
 /// One lock that this node keeps.
 pub(super) struct Lock {
+    /// Its name, as it was given.
+    given: String,
     key: KeyId,
     pub(super) number: u64,
     wish: Wish,
+    /// Whether another node was asked to be its home: nothing is done with it here any more.
+    pub(super) moved: Arc<tokio::sync::RwLock<bool>>,
     place: Mutex<Place>,
     /// The ref that a promotion waits with.
     promotion: Mutex<Option<(Place, Work)>>,
@@ -82,6 +87,31 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Lock {
+    /// What its clients call it.
+    pub(super) fn id(&self) -> String {
+        format!("${}${}", self.given, self.number)
+    }
+
+    pub(super) fn key(&self) -> &KeyId {
+        &self.key
+    }
+
+    /// Its name, as it was given, and its key.
+    pub(super) fn name(&self) -> (&str, &KeyId) {
+        (&self.given, &self.key)
+    }
+
+    /// How long it lives of which nobody speaks.
+    pub(super) fn idle(&self) -> Duration {
+        self.wish.idle
+    }
+
+    /// Whether its section is known and not being left, and nothing is in doubt.
+    pub(super) async fn is_settled(&self) -> bool {
+        let work = self.work.lock().await;
+        work.section.is_some() && !work.doubt && !work.left
+    }
+
     pub(super) fn place(&self) -> Place {
         locked(&self.place).clone()
     }
@@ -95,7 +125,7 @@ impl Lock {
         *locked(&self.promotion) = None;
     }
 
-    fn lives(&self) -> bool {
+    pub(super) fn lives(&self) -> bool {
         !self.place().kept.is_over()
     }
 
@@ -143,6 +173,12 @@ impl Locks {
         self.me
     }
 
+    /// All that live.
+    pub(super) fn all(&self) -> Vec<Arc<Lock>> {
+        let kept = locked(&self.kept);
+        kept.values().filter(|lock| lock.lives()).cloned().collect()
+    }
+
     /// Once nobody works with it any more, its session ends.
     pub(super) fn forget(&self, lock: &Lock) {
         let id = (lock.key.key.clone(), lock.number);
@@ -177,7 +213,7 @@ impl Locks {
         let mut kept = locked(&self.kept);
         Ok(keep(
             &mut kept,
-            (&name.key, held.lock_ref.0),
+            (&name.given, &name.key, held.lock_ref.0),
             wish,
             (place, work),
         ))
@@ -218,15 +254,17 @@ impl Locks {
         Ok((Place { kept, mode }, held, work))
     }
 
-    /// Takes over a lock whose home is gone, or has forgotten it; or finds that another call has.
+    /// Takes over a lock whose home is gone, has forgotten it, or gives it away; or finds that
+    /// another call has. It lives for `idle` without a word.
     ///
     /// # Errors
     /// [`Code::Busy`] where the node keeps as many sessions as it may.
     pub(super) fn resume(
         &self,
-        key: &KeyId,
+        (given, key): (&str, &KeyId),
         number: u64,
         entry: &QueueEntry,
+        idle: Duration,
     ) -> Result<Arc<Lock>, Refusal> {
         let mut kept = locked(&self.kept);
         if let Some(lock) = kept.get(&(key.key.clone(), number))
@@ -240,7 +278,7 @@ impl Locks {
             false => session_of(PLAIN, self.me, random, random as u64),
         };
         let wish = Wish {
-            idle: IDLE,
+            idle,
             label: entry.label,
         };
         let place = Place {
@@ -257,7 +295,8 @@ impl Locks {
             awaited: Some(place.kept.begin(resume)?),
             ..Work::default()
         };
-        Ok(keep(&mut kept, (key, number), wish, (place, work)))
+        let names = (given, key, number);
+        Ok(keep(&mut kept, names, wish, (place, work)))
     }
 
     /// Joins the queue again, exclusively, for a promotion of `lock`.
@@ -387,6 +426,15 @@ impl Locks {
             ))),
             _ => Err(Failure::error(format!("{id} does not exist."))),
         }
+    }
+
+    /// Makes a put in doubt true, if there is one; whether the lock is settled then.
+    pub(super) async fn settle(&self, lock: &Lock) -> bool {
+        if lock.work.lock().await.doubt {
+            // The put that it makes again is all that is wanted; the guard is let go of.
+            let _ = self.entered(lock, &lock.id()).await;
+        }
+        lock.is_settled().await
     }
 
     /// What a critical operation's refusal means to its lock.
@@ -524,7 +572,7 @@ impl Locks {
 /// Keeps a lock, and those no longer whose sessions have ended.
 fn keep(
     kept: &mut HashMap<(Bytes, u64), Arc<Lock>>,
-    (key, number): (&KeyId, u64),
+    (given, key, number): (&str, &KeyId, u64),
     wish: Wish,
     (place, work): (Place, Work),
 ) -> Arc<Lock> {
@@ -533,9 +581,11 @@ fn keep(
         kept.reserve(kept.len());
     }
     let lock = Arc::new(Lock {
+        given: given.into(),
         key: key.clone(),
         number,
         wish,
+        moved: Arc::default(),
         place: Mutex::new(place),
         promotion: Mutex::default(),
         work: work.into(),

@@ -38,6 +38,7 @@ mod health;
 mod lenient;
 mod lock_calls;
 mod locks;
+mod moves;
 mod names;
 mod owners;
 mod row_calls;
@@ -60,7 +61,9 @@ use locks::Locks;
 use schema::TableName;
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use std::time::Duration;
 use store::MusicStore;
+use tokio::task::JoinSet;
 
 /// Where it is served.
 pub(crate) const ROOT: &str = "/MUSIC/rest";
@@ -82,8 +85,11 @@ struct Call {
     query: Vec<(String, String)>,
     headers: HeaderMap,
     raw: Bytes,
-    /// Another node has sent it on.
-    forwarded: bool,
+    /// So often it was sent on by a node.
+    hops: u8,
+    /// The former home of the lock that it has the receiver take over, and how long that lives of
+    /// which nobody speaks.
+    moved: Option<(u32, Duration)>,
 }
 
 /// Decodes a part of a path or a query.
@@ -98,6 +104,21 @@ fn decoded(raw: &str, plus: bool) -> Result<String, Failure> {
         Failure::error("the path or the query is not UTF-8 once its percent signs are decoded")
     })?;
     Ok(text.into_owned())
+}
+
+/// How often a call was sent on, as its header says.
+fn hops_of(headers: &HeaderMap) -> u8 {
+    let told = headers.get(forward::MARK);
+    let hops = told.map(|told| told.to_str().ok().and_then(|told| told.parse().ok()));
+    hops.map_or(0, |hops| hops.unwrap_or(forward::HOPS_MAX))
+}
+
+/// The former home and the idle time of a lock that is given away, as a header says.
+fn moved_of(headers: &HeaderMap) -> Option<(u32, Duration)> {
+    let told = headers.get(forward::MOVED)?.to_str().ok()?;
+    let (home, idle) = told.split_once(' ')?;
+    let idle = Duration::from_millis(idle.parse().ok()?);
+    Some((home.parse().ok()?, idle.min(lock_calls::IDLE_MAX)))
 }
 
 impl Call {
@@ -142,7 +163,8 @@ impl Call {
             v1,
             path,
             query,
-            forwarded: headers.contains_key(forward::MARK),
+            hops: hops_of(&headers),
+            moved: moved_of(&headers),
             headers,
             raw,
         })
@@ -191,11 +213,12 @@ impl Call {
     }
 }
 
-/// The routes of this face, beside the node's own.
-pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
+/// The routes of this face, beside the node's own. What it does unasked is one of the `tasks`.
+pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
     let largest = hosted.porter.value_max * 2 + (64 << 10);
     let store = Arc::new(MusicStore::new(hosted));
     let locks = Arc::new(Locks::new(store.clone()));
+    tasks.spawn(moves::hand_over(locks.clone()));
     Router::new()
         .route("/MUSIC/rest", any(serve))
         .route("/MUSIC/rest/", any(serve))

@@ -7,7 +7,7 @@
 
 use super::answers::Failure;
 use crate::hosted::own::Own;
-use crate::hosted::{Hosted, Kept, Life};
+use crate::hosted::{Hosted, Kept, Life, Place};
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
 use fermata_protocol::base::{
@@ -18,7 +18,6 @@ use fermata_protocol::request::{Operation, QueueEntry, Request};
 use fermata_protocol::{Code, Refusal, Reply};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 /// The Fermata keyspace that holds schemas, rows and locks.
@@ -225,7 +224,7 @@ impl MusicStore {
         &self,
         id: SessionId,
         Wish { idle, label }: Wish,
-        place: Option<OwnedSemaphorePermit>,
+        place: Option<Place>,
     ) -> Kept {
         let lease = micros(self.lease());
         let usual = Options::default();

@@ -531,6 +531,8 @@ pub(super) struct Status {
     clock: ClockOut,
     alive: Vec<u32>,
     requests: u64,
+    /// Sessions that it keeps for clients, MUSIC's locks included.
+    sessions: u64,
     /// What all nodes count alike, as this one knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<SettingsOut>,
@@ -775,6 +777,7 @@ impl Status {
                 .map(name)
                 .collect(),
             requests: status.requests,
+            sessions: status.sessions,
             settings: status.settings.map(|settings| SettingsOut {
                 changes: settings.version,
                 lease_ms: settings.lease / 1_000,

@@ -32,6 +32,7 @@ pub(crate) use problem::Problem;
 use serde::Deserialize;
 use std::sync::Arc;
 use token::Counters;
+use tokio::task::JoinSet;
 
 /// A body has twice the bytes of the largest value, and so many: base64 in JSON takes 4/3 of its
 /// bytes, escapes in text more; the rest is form.
@@ -95,7 +96,7 @@ fn routes() -> Vec<Route> {
 }
 
 /// The service.
-pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
+pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
     let porter = hosted.porter.clone();
     let largest = porter.value_max * 2 + BODY_BESIDE;
     let mut router = Router::new();
@@ -112,7 +113,7 @@ pub(crate) fn router(hosted: Arc<Hosted>) -> Router {
             hosted: hosted.clone(),
             counters: Counters::default(),
         }))
-        .merge(crate::music::router(hosted))
+        .merge(crate::music::router(hosted, tasks))
 }
 
 /// What is wrong with a request whoever handles it.

@@ -136,6 +136,36 @@ impl TestCluster {
         }
     }
 
+    /// Asks through one node for another to drain, or not to, and waits until that one knows.
+    pub(crate) async fn drain(&self, through: usize, at: usize, drains: bool) {
+        let node = at as u32 + 1;
+        let drain = v1::Drain { node, drains };
+        let change = v1::ChangeRingRequest {
+            header: Session::new(0x0d_0000 + u128::from(node) * 2 + u128::from(drains)).header(),
+            change: Some(v1::change_ring_request::Change::Drain(drain)),
+        };
+        self.client(through)
+            .await
+            .change_ring(change)
+            .await
+            .unwrap();
+        let mut asked = self.client(at).await;
+        eventually!({
+            let known = asked.cluster(v1::ClusterRequest {}).await.unwrap();
+            let nodes = known.into_inner().nodes;
+            nodes.iter().any(|n| n.node == node && n.drains == drains)
+        });
+    }
+
+    /// Sessions that a node says it keeps for clients.
+    pub(crate) async fn sessions(&self, at: usize) -> u64 {
+        let status = v1::StatusRequest {
+            header: Session::new(0x0e_0000).header(),
+        };
+        let status = self.client(at).await.status(status).await;
+        status.unwrap().into_inner().sessions
+    }
+
     /// Stops a node gracefully.
     pub(crate) async fn stop(&mut self, at: usize) {
         let running = self.nodes[at].take().unwrap();

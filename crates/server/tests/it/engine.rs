@@ -125,6 +125,7 @@ impl Small {
                 upkeep: Box::default(),
                 moving: MovingStatus::default(),
                 closed: Box::default(),
+                sessions: 0,
                 version: String::new(),
                 held: Box::default(),
             })),

@@ -232,3 +232,119 @@ async fn sessions_are_bounded_and_end_by_themselves() {
         assert_eq!(code(&refused), Code::BadRequest, "{refused}");
     }
 }
+
+/// What a client of the service does by hand: it goes on at the next node that opens a session.
+struct Counter {
+    user: User,
+    stream: Stream,
+    entered: v1::EnteredSection,
+}
+
+impl Counter {
+    async fn enter(mut user: User, name: &str) -> Counter {
+        let mut stream = user.enter(name).await;
+        let entered = entered(&mut stream).await;
+        Counter {
+            user,
+            stream,
+            entered,
+        }
+    }
+
+    /// Resumes at the first of these nodes that takes it.
+    async fn move_on(&mut self, cluster: &TestCluster, nodes: &[usize]) {
+        let former = self.user.opened.secret.clone();
+        let held = self.entered.keys[0].held.clone().unwrap();
+        for at in nodes {
+            let mut user = match User::open(cluster, *at, 0).await {
+                Ok(user) => user,
+                Err(refused) => {
+                    assert_eq!(code(&refused), Code::Unavailable, "{refused}");
+                    continue;
+                }
+            };
+            self.stream = user.resume(&former, held).await.unwrap();
+            self.entered = entered(&mut self.stream).await;
+            self.user = user;
+            return;
+        }
+        panic!("no node opens a session");
+    }
+
+    async fn add(&mut self, name: &str) -> Result<(), Status> {
+        let section = self.entered.section;
+        let asked = self.user.key_of(section, name);
+        let got = self.user.stub.get(asked).await?.into_inner().value;
+        let before: u64 = got.map_or(0, |v| String::from_utf8_lossy(&v).parse().unwrap());
+        let put = v1::SectionPutRequest {
+            secret: self.user.opened.secret.clone(),
+            section,
+            key: Some(key(name)),
+            value: (before + 1).to_string().into(),
+            leave: false,
+        };
+        self.user.stub.put(put).await.map(drop)
+    }
+}
+
+/// A session goes on elsewhere when its node begins to drain, before anybody stops it: its client
+/// is told, a call that is refused was certainly not done, and no other session is opened there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_drains_hands_its_sessions_over() {
+    let mut cluster = TestCluster::start(3).await;
+    let mut counter = Counter::enter(User::open(&cluster, 0, 0).await.unwrap(), "c").await;
+    let mut holder = User::open(&cluster, 1, 0).await.unwrap();
+    let mut held = holder.enter("w").await;
+    let section = entered(&mut held).await.section;
+    let mut waiter = User::open(&cluster, 0, 0).await.unwrap();
+    let mut waits = waiter.enter("w").await;
+    assert_eq!(cluster.sessions(0).await, 2);
+    let mut done = 0;
+    for round in 0..20 {
+        if round == 10 {
+            cluster.drain(1, 0, true).await;
+        }
+        if let Err(status) = counter.add("c").await {
+            let refusal = errors::from_status(&status);
+            assert_eq!(refusal.code, Code::Unavailable, "{status}");
+            assert!(!refusal.may_have_taken_effect, "{status}");
+            assert!(status.message().contains("n1 drains"), "{status}");
+            counter.move_on(&cluster, &[0, 1, 2]).await;
+            counter.add("c").await.unwrap();
+        }
+        done += 1;
+    }
+    let section_now = counter.entered.section;
+    let count = counter.user.get(section_now, "c").await.unwrap();
+    assert_eq!(count, done.to_string().into_bytes());
+    assert!(counter.entered.keys[0].held.as_ref().unwrap().generation > 0);
+    // One who waits keeps its place until it has entered.
+    assert_eq!(cluster.sessions(0).await, 1);
+    holder.leave(section).await.unwrap();
+    let granted = entered(&mut waits).await;
+    let told = waits.message().await.unwrap_err();
+    assert_eq!(code(&told), Code::Unavailable, "{told}");
+    let mut moved = Counter {
+        user: waiter,
+        stream: waits,
+        entered: granted,
+    };
+    moved.move_on(&cluster, &[0, 2]).await;
+    moved.add("w").await.unwrap();
+    eventually!(cluster.sessions(0).await == 0);
+    cluster.stop(0).await;
+    counter.add("c").await.unwrap();
+    moved.add("w").await.unwrap();
+    cluster.restart(0).await;
+    cluster.drain(1, 0, false).await;
+    User::open(&cluster, 0, 0).await.unwrap();
+}
+
+/// Where every node drains there is nobody to go to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_node_keeps_its_sessions_while_it_drains() {
+    let cluster = TestCluster::start(1).await;
+    cluster.drain(0, 0, true).await;
+    let mut counter = Counter::enter(User::open(&cluster, 0, 0).await.unwrap(), "c").await;
+    counter.add("c").await.unwrap();
+}

@@ -16,6 +16,7 @@ use fermata_api::v1;
 use fermata_api::v1::enter_event::Event;
 use fermata_server::config::ClientsConfig;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_stream::StreamExt;
 
 /// Nodes of one cluster, which serve.
@@ -129,21 +130,8 @@ async fn a_client_of_many_locks_keeps_them_all_when_their_home_stops() {
 async fn a_lock_that_a_draining_node_is_asked_for_has_its_home_elsewhere() {
     let (cluster, nodes) = start(3).await;
     define(&nodes[0], json!({"k": "text", "PRIMARY KEY": "(k)"})).await;
-    let drain = v1::Drain {
-        node: 1,
-        drains: true,
-    };
-    let drain = v1::ChangeRingRequest {
-        header: Session::new(61).header(),
-        change: Some(v1::change_ring_request::Change::Drain(drain)),
-    };
-    cluster.0.client(1).await.change_ring(drain).await.unwrap();
+    cluster.0.drain(1, 0, true).await;
     let mut asked = cluster.0.client(0).await;
-    eventually!({
-        let known = asked.cluster(v1::ClusterRequest {}).await.unwrap();
-        let nodes = known.into_inner().nodes;
-        nodes.iter().any(|node| node.node == 1 && node.drains)
-    });
     nodes[0].lock("ks.free.moved").await;
     let key = v1::Key {
         keyspace: "music".into(),
@@ -157,6 +145,60 @@ async fn a_lock_that_a_draining_node_is_asked_for_has_its_home_elsewhere() {
     // A lock's session has its home in its second to fifth byte.
     let homes: Vec<&[u8]> = queue.entries.iter().map(|e| &e.session[1..5]).collect();
     assert_eq!(homes, [2_u32.to_be_bytes()]);
+}
+
+/// A critical write of `v`, which must be done.
+async fn written(node: &clients::Music, id: &str, v: u64) {
+    let path = format!("{ROWS}?k=k");
+    node.ok("PUT", &path, critical(json!({"v": v}), id)).await;
+}
+
+/// A node that drains gives its locks to others, and no call fails by it: neither while they move,
+/// nor once their former home has stopped, whichever node is asked. Nothing that was acknowledged
+/// is lost, and a lock of which nobody speaks moves, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_a_node_that_drains_move_and_no_call_fails() {
+    let (mut cluster, nodes) = start(3).await;
+    define(
+        &nodes[0],
+        json!({"k": "text", "v": "int", "PRIMARY KEY": "(k)"}),
+    )
+    .await;
+    let mine = nodes[0].lock("ks.t.k").await;
+    nodes[0].acquire(&mine).await;
+    let day = json!({"leasePeriod": 86_400_000});
+    let quiet = nodes[0].ok("POST", "/locks/create/ks.t.quiet", day).await["lock"]["lock"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    nodes[0].acquire(&quiet).await;
+    let (waits, drained) = (nodes[0].lock("ks.t.k").await, AtomicBool::new(false));
+    let work = async {
+        let mut v = 0;
+        while !drained.load(Ordering::Relaxed) || v < 20 {
+            v += 1;
+            written(&nodes[v as usize % 3], &mine, v).await;
+        }
+        v
+    };
+    let drain = async {
+        cluster.0.drain(1, 0, true).await;
+        eventually!(cluster.0.sessions(0).await == 0);
+        drained.store(true, Ordering::Relaxed);
+    };
+    let (mut v, ()) = tokio::join!(work, drain);
+    cluster.0.stop(0).await;
+    for at in [1, 2, 1, 2] {
+        v += 1;
+        written(&nodes[at], &mine, v).await;
+        let get = critical(Value::Null, &mine);
+        let got = nodes[at].ok("PUT", "/keyspaces/ks/tables/t/rows/criticalget?k=k", get);
+        assert_eq!(got.await["result"]["row 0"]["v"], json!(v));
+        nodes[at].acquire(&quiet).await;
+    }
+    let release = format!("/locks/release/{mine}");
+    nodes[1].ok("DELETE", &release, Value::Null).await;
+    nodes[2].acquire(&waits).await;
 }
 
 /// What a home knows of the unit is no answer once the lock is somebody else's: neither to a write

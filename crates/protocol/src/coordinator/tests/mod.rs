@@ -129,6 +129,7 @@ impl Topology for Cluster {
             upkeep: Default::default(),
             moving: Default::default(),
             closed: Box::default(),
+            sessions: 0,
             version: Default::default(),
             held: Box::default(),
         }
