@@ -72,10 +72,29 @@ fn left_lines(ring: &RingStatus, look: &Look) -> String {
         return String::new();
     }
     let mut lines = format!("\n{}\n{}\n", sources(ring), look.told(ring));
+    let unfinished = ring
+        .groups
+        .iter()
+        .filter(|group| plan::left(group) != (0, 0));
+    for group in unfinished {
+        lines += &format!("{}\n", finisher(ring, group));
+    }
     if let Some(moved) = moves::moved(&look.moves) {
         lines += &format!("{moved}\n");
     }
     lines
+}
+
+/// Who finishes a change, whatever becomes of the command that asked for it.
+fn finisher(ring: &RingStatus, group: &RingGroup) -> String {
+    let group_is = plan::told(group);
+    match group.leader {
+        Some(name) => format!(
+            "{group_is} goes on by itself: {} leads it",
+            label(ring, name)
+        ),
+        None => format!("{group_is} goes on once a majority of its members hear each other"),
+    }
 }
 
 /// Earlier stores, with the segments whose keys have yet to move out of them, and whoever has yet
