@@ -717,6 +717,8 @@ pub struct RingNode {
     pub addresses: Addresses,
     /// Whether the node that says so has heard it within a lease.
     pub heard: bool,
+    /// How long before it says so it has heard it for the last time; none: not since its start.
+    pub last_heard: Option<Micros>,
 }
 
 /// A group and where it is.

@@ -196,6 +196,7 @@ fn node_to(node: RingNode) -> v1::RingNode {
         drains: node.drains,
         addresses: Some(addresses_to(node.addresses)),
         heard: node.heard,
+        last_heard_us: node.last_heard,
     }
 }
 
@@ -214,6 +215,7 @@ fn node_from(m: v1::RingNode) -> Result<RingNode, Refusal> {
         drains: m.drains,
         addresses: addresses_from(m.addresses),
         heard: m.heard,
+        last_heard: m.last_heard_us,
     })
 }
 

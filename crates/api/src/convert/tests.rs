@@ -122,6 +122,7 @@ fn ring(name: NodeName, standing: Standing, number: u32) -> RingStatus {
             drains: number.is_multiple_of(2),
             addresses: Addresses::default(),
             heard: number.is_multiple_of(3),
+            last_heard: number.is_multiple_of(2).then_some(u64::from(number)),
         }],
         groups: vec![RingGroup {
             id: GroupId(number.into()),

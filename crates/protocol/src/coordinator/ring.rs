@@ -98,6 +98,7 @@ fn status(topology: &dyn Topology) -> RingStatus {
         drains: node.drains,
         addresses: node.addresses.clone(),
         heard: name == topology.me() || topology.hears(name),
+        last_heard: topology.last_heard(name),
     };
     let locations = directory.locations();
     let mut groups: Vec<RingGroup> = locations.map(|at| group(at, topology)).collect();

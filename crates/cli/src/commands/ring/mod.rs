@@ -4,6 +4,7 @@
 //! A change is asked for again until the ring shows that it is so, as `plan` finds from the ring as
 //! it is. So each command may be interrupted and given again, and goes on where it was.
 
+mod loss;
 mod moves;
 mod plan;
 mod show;
@@ -153,13 +154,13 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
             old,
             new,
             lost,
+            yes,
             wait,
-            ..
         } => {
             let (old, new) = (named(&old)?, named(&new)?);
             let wish = Wish::InPlaceOf(old.name, new.name);
             match lost {
-                true => task(wait).give_up(old, wish).await?,
+                true => task(wait).give_up(&ring, (old, new), yes).await?,
                 false => task(wait).take_out(old, wish).await?,
             }
         }
@@ -248,17 +249,6 @@ impl Task<'_> {
             node.label
         ));
         Ok(())
-    }
-
-    /// Takes a node out whose disk is lost, and gives another its seats.
-    async fn give_up(&self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
-        self.note(&format!(
-            "eventual puts that {} alone had are lost with its disk; whatever was acknowledged \
-             otherwise is at others",
-            node.label
-        ));
-        self.dismiss(node, true).await?;
-        self.bring_about(wish, true).await
     }
 
     /// Waits until no group needs a node.

@@ -182,6 +182,7 @@ mod tests {
             drains: false,
             addresses: Addresses::default(),
             heard: true,
+            last_heard: Some(0),
         }
     }
 

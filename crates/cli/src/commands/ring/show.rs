@@ -198,6 +198,7 @@ fn node(node: &RingNode) -> Value {
         "standing": standing,
         "drains": node.drains,
         "heard": node.heard,
+        "silent_us": node.last_heard.filter(|_| !node.heard),
         "peer": node.addresses.peer,
         "grpc": node.addresses.grpc,
         "rest": node.addresses.rest,

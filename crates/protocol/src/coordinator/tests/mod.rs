@@ -84,6 +84,9 @@ impl Topology for Cluster {
     fn hears(&self, _node: NodeName) -> bool {
         true
     }
+    fn last_heard(&self, _node: NodeName) -> Option<Micros> {
+        Some(0)
+    }
     fn reach(&self, _key: &KeyId) -> Option<Reach> {
         self.reach
     }
