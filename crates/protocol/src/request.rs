@@ -721,6 +721,8 @@ pub struct RingNode {
     pub heard: bool,
     /// It has said last that its disk has no room.
     pub full: bool,
+    /// How long before it says so it has heard it for the last time; none: not since its start.
+    pub last_heard: Option<Micros>,
 }
 
 /// A group and where it is.

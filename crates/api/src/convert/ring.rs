@@ -197,6 +197,7 @@ fn node_to(node: RingNode) -> v1::RingNode {
         addresses: Some(addresses_to(node.addresses)),
         heard: node.heard,
         full: node.full,
+        last_heard_us: node.last_heard,
     }
 }
 
@@ -216,6 +217,7 @@ fn node_from(m: v1::RingNode) -> Result<RingNode, Refusal> {
         addresses: addresses_from(m.addresses),
         heard: m.heard,
         full: m.full,
+        last_heard: m.last_heard_us,
     })
 }
 

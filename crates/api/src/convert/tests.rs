@@ -123,6 +123,7 @@ fn ring(name: NodeName, standing: Standing, number: u32) -> RingStatus {
             addresses: Addresses::default(),
             heard: number.is_multiple_of(3),
             full: number.is_multiple_of(5),
+            last_heard: number.is_multiple_of(2).then_some(u64::from(number)),
         }],
         groups: vec![RingGroup {
             id: GroupId(number.into()),

@@ -119,8 +119,9 @@ pub(crate) enum NodeCommand {
         old: String,
         /// The node that comes, which has joined.
         new: String,
-        /// The disk of the first is lost for good: nobody waits for what was there alone.
-        #[arg(long, requires = "yes")]
+        /// The disk of the first is lost for good: nobody waits for what was there alone. Without
+        /// --yes it is told what that may be, and nothing is done.
+        #[arg(long)]
         lost: bool,
         /// With --lost: do it, whatever may go with the disk.
         #[arg(long)]

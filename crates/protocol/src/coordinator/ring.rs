@@ -99,6 +99,7 @@ fn status(topology: &dyn Topology) -> RingStatus {
         addresses: node.addresses.clone(),
         heard: name == topology.me() || topology.hears(name),
         full: !topology.has_room(name),
+        last_heard: topology.last_heard(name),
     };
     let locations = directory.locations();
     let mut groups: Vec<RingGroup> = locations.map(|at| group(at, topology)).collect();

@@ -2,8 +2,8 @@
 //! memory, never by asking anybody.
 
 use crate::base::{
-    Address, Cluster, Directory, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, NodeName,
-    Reach, SegmentId, SessionId,
+    Address, Cluster, Directory, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Micros,
+    NodeName, Reach, SegmentId, SessionId,
 };
 use crate::catalogue::Catalogue;
 use crate::register::Place;
@@ -89,6 +89,8 @@ pub trait Topology {
     fn hears(&self, node: NodeName) -> bool;
     /// Whether a node has room on its disk, as far as it has said.
     fn has_room(&self, node: NodeName) -> bool;
+    /// How long ago a node was heard for the last time; none: not since this one started.
+    fn last_heard(&self, node: NodeName) -> Option<Micros>;
     /// Who may lead, nearest first.
     fn members(&self, target: Target) -> Vec<NodeName>;
     /// The epoch in force, as known here.

@@ -118,7 +118,9 @@ impl Here {
     /// A peer is taken for dead until it is heard: it is not asked where another can be, and what
     /// it led is led by another as soon as its lease is over.
     pub(super) fn on_gone(&mut self, peer: NodeName, step: &mut Step<'_>) {
-        self.alive.remove(&peer);
+        if let Some(heard) = self.alive.remove(&peer) {
+            self.seen.gone.insert(peer, heard);
+        }
         let groups = self.groups.values().map(|g| g.log.id());
         let segments = self.segments.values().map(|s| s.log.id());
         for id in groups.chain(segments).collect::<Vec<_>>() {

@@ -105,6 +105,7 @@ impl Here {
     /// A peer was heard.
     pub(super) fn hear(&mut self, peer: NodeName, now: Now) {
         let last = self.alive.insert(peer, now.monotonic);
+        self.seen.gone.remove(&peer);
         let lease = self.config.timing.lease;
         if last.is_none_or(|last| last + lease < now.monotonic) {
             self.steady.insert(peer, now.monotonic);

@@ -17,6 +17,8 @@ use alloc::vec::Vec;
 pub(super) struct Seen {
     /// Since when nothing was heard of nodes that are in the cluster.
     silent: BTreeMap<NodeName, Micros>,
+    /// When those were heard for the last time whose connections have ended.
+    pub(super) gone: BTreeMap<NodeName, Micros>,
     /// Of nodes that may be given seats, and of groups that may give them.
     pub(super) spares: Spares,
     /// How far others are.

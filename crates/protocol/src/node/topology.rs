@@ -4,7 +4,7 @@ use super::Here;
 use super::agenda::Room;
 use super::carried::Carried;
 use crate::base::{
-    Address, Bug, Epoch, Group, KeyId, Keyspace, LockRef, NodeName, Now, Reach, SegmentId,
+    Address, Bug, Epoch, Group, KeyId, Keyspace, LockRef, Micros, NodeName, Now, Reach, SegmentId,
     StoragePolicy, View,
 };
 use crate::catalogue::Catalogue;
@@ -181,6 +181,15 @@ impl Topology for Known<'_> {
 
     fn has_room(&self, node: NodeName) -> bool {
         self.here.has_room(node)
+    }
+
+    fn last_heard(&self, node: NodeName) -> Option<Micros> {
+        if node == self.here.id.name {
+            return Some(0);
+        }
+        let heard = self.here.alive.get(&node);
+        let heard = heard.or_else(|| self.here.seen.gone.get(&node))?;
+        Some(self.now.monotonic.saturating_sub(*heard))
     }
 
     fn members(&self, target: Target) -> Vec<NodeName> {

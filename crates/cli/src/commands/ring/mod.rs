@@ -4,6 +4,7 @@
 //! A change is asked for again until the ring shows that it is so, as `plan` finds from the ring as
 //! it is. So each command may be interrupted and given again, and goes on where it was.
 
+mod loss;
 mod moves;
 mod plan;
 mod show;
@@ -146,8 +147,8 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
             old,
             new,
             lost,
+            yes,
             wait,
-            ..
         } => {
             let (old, new) = (known(&old)?, present(&new)?);
             if old.name == new.name {
@@ -158,7 +159,7 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
             can_be(&wish)?;
             let mut task = Task::new(global, &client, wait);
             let ended = match lost {
-                true => task.give_up(old, wish).await,
+                true => task.give_up(&ring, (old, new), yes).await,
                 false => task.take_out(old, wish).await,
             };
             task.end(ended)?;
@@ -319,25 +320,6 @@ impl<'a> Task<'a> {
             }
         }
         failure
-    }
-
-    /// Takes a node out whose disk is lost, and gives another its seats.
-    async fn give_up(&mut self, node: &RingNode, wish: Wish) -> Result<(), Failure> {
-        if node.heard && node.standing == Standing::Present {
-            let why = format!(
-                "{} is heard: its disk is not lost; replace it without --lost, or stop it for good \
-                 first",
-                node.label
-            );
-            return Err(Failure::new(Exit::Refused, why));
-        }
-        self.note(&format!(
-            "eventual puts that {} alone had are lost with its disk; whatever was acknowledged \
-             otherwise is at others",
-            node.label
-        ));
-        self.dismiss(node, true).await?;
-        self.bring_about(wish).await
     }
 
     /// Waits until no group needs a node.

@@ -261,6 +261,7 @@ mod tests {
             addresses: Addresses::default(),
             heard: true,
             full: false,
+            last_heard: Some(0),
         }
     }
 

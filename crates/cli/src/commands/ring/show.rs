@@ -219,6 +219,7 @@ fn node(node: &RingNode) -> Value {
         "drains": node.drains,
         "heard": node.heard,
         "full": node.full,
+        "silent_us": node.last_heard.filter(|_| !node.heard),
         "peer": node.addresses.peer,
         "grpc": node.addresses.grpc,
         "rest": node.addresses.rest,

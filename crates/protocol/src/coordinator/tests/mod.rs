@@ -87,6 +87,9 @@ impl Topology for Cluster {
     fn has_room(&self, _node: NodeName) -> bool {
         true
     }
+    fn last_heard(&self, _node: NodeName) -> Option<Micros> {
+        Some(0)
+    }
     fn reach(&self, _key: &KeyId) -> Option<Reach> {
         self.reach
     }
