@@ -214,7 +214,10 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                     .await
             }
             Operation::Leave { keys } => self.leave(&request, &keys).await,
-            Operation::Renew { held } => Ok(self.renew(request.session, &held).await),
+            // Who resumes waits for the lease here: that it was given back is not kept.
+            Operation::Renew { held } | Operation::Relinquish { held } => {
+                Ok(self.renew(request.session, &held).await)
+            }
             Operation::Release { key, lock_ref } => self.release(&key, lock_ref, answers).await,
             Operation::Get { key } => self.get(&key).await,
             Operation::Put { key, value } => self.put(&key, value).await,

@@ -128,6 +128,13 @@ pub enum Operation {
         /// Live refs.
         held: Vec<Held>,
     },
+    /// Give back the leases of sections that were entered: their client does nothing more in them,
+    /// and whoever resumes them need not wait for it (G14). Their places in the queues stay for
+    /// another lease. Answers like `Renew`.
+    Relinquish {
+        /// Refs in which nothing is open.
+        held: Vec<Held>,
+    },
     /// Go on in a section without its counter, or take it over: a new generation (F16).
     /// Answers like `Enter`.
     Resume {

@@ -37,6 +37,7 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
         }
         Operation::Leave { .. } => "leave",
         Operation::Renew { .. } => "renew",
+        Operation::Relinquish { .. } => "relinquish",
         Operation::Resume { .. } => "resume",
         Operation::Release { .. } => "release",
         Operation::Get { .. } => "get",

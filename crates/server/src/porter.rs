@@ -19,9 +19,9 @@ use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{ClusterId, Keyspace, NodeInfo, NodeName, SiteId};
 use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -31,6 +31,11 @@ const KEEPER: Duration = Duration::from_secs(3);
 
 /// The native node is looked at this often, which costs no message.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long a node that drains is waited for to hand over its logs, before what it keeps for
+/// clients.
+const LEADS: Duration = Duration::from_secs(5);
+/// How long the next primaries have to begin, once it leads nothing.
+const BEGIN: Duration = Duration::from_secs(1);
 /// Another engine is asked for its health this often, which may cost a round trip.
 const ASK: Duration = Duration::from_secs(1);
 
@@ -65,6 +70,8 @@ pub(crate) struct Porter {
     /// A line for each keyspace that has lost its quorum, or why the engine is not healthy, as last
     /// seen by [`Porter::look`].
     short: RwLock<Vec<String>>,
+    /// Logs that it led then.
+    led: AtomicUsize,
     /// What the driver shows of itself; of other engines nobody asks.
     pub(crate) pulse: Arc<Pulse>,
     /// True from the moment the node begins to stop; the faces watch it.
@@ -174,6 +181,7 @@ impl Porter {
                 .map_or(KEYS_MAX, |n| n.min(KEYS_MAX)),
             healthy: AtomicBool::new(false),
             short: RwLock::default(),
+            led: AtomicUsize::new(0),
             pulse: Arc::default(),
             closing: watch::Sender::new(false),
             named: AtomicU64::new(0),
@@ -362,11 +370,22 @@ impl Porter {
         self.roster.known().hands_over(self.node)
     }
 
-    /// Ready once it does.
+    /// Ready once it does, and leads nothing, or has had its time for that: a lease that is given
+    /// back is given back to a primary, and the next one counts it anew.
     pub(crate) async fn handing_over(&self) {
         let mut shown = self.roster.subscribe();
-        // The sender is here, so this ends by that only.
-        let _ = shown.wait_for(|known| known.hands_over(self.node)).await;
+        loop {
+            // The sender is here, so this ends by that only.
+            let _ = shown.wait_for(|known| known.hands_over(self.node)).await;
+            let until = Instant::now() + LEADS;
+            while self.led.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+                tokio::time::sleep(LOOK).await;
+            }
+            tokio::time::sleep(BEGIN).await;
+            if self.hands_over() {
+                return;
+            }
+        }
     }
 
     /// The refusal of a session that this node hands over, or would have to.
@@ -460,6 +479,7 @@ impl Porter {
             .filter(|l| l.primary == Some(status.node))
             .count();
         self.metrics.logs_led.set(led as f64);
+        self.led.store(led, Ordering::Relaxed);
         let alive = status.alive.iter().filter(|n| **n != status.node).count();
         self.metrics.peers_alive.set(alive as f64);
         self.metrics.stores(&status);
@@ -586,7 +606,9 @@ fn payload(operation: &Operation) -> usize {
         } => value.as_ref().map_or(0, Bytes::len) + leave.len() * 128,
         Operation::Enter { keys, .. } => keys.iter().map(|k| k.key.len()).sum(),
         Operation::Leave { keys } => keys.len() * 128,
-        Operation::Renew { held } | Operation::Resume { held, .. } => held.len() * 128,
+        Operation::Renew { held }
+        | Operation::Relinquish { held }
+        | Operation::Resume { held, .. } => held.len() * 128,
         _ => 0,
     }
 }

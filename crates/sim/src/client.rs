@@ -163,7 +163,11 @@ impl Client {
     ) -> OpId {
         assert!(self.alive, "a dead client calls nothing");
         let (section, what) = self.describe(&call, history);
-        if let (Some(section), What::Leave | What::Put { leave: true, .. }) = (section, &what) {
+        let ends = matches!(
+            what,
+            What::Leave | What::Relinquish | What::Put { leave: true, .. }
+        );
+        if let Some(section) = section.filter(|_| ends) {
             history.over(now, section);
             self.notes.remove(&section);
         }
@@ -252,6 +256,7 @@ impl Client {
                 (of(section), put)
             }
             Call::Leave { section, .. } => (of(section), What::Leave),
+            Call::Relinquish { section } => (of(section), What::Relinquish),
             Call::Get { key } => (None, What::EventualGet(key.clone())),
             Call::Put { key, value } => (None, What::EventualPut(key.clone(), value.clone())),
             Call::Read { key } => (None, What::Read(key.clone())),

@@ -80,6 +80,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::StartWhenSelfKnows, "g12-first-start"),
     (Bug::WaitOverEndsHolder, "g13-stale-wait"),
     (Bug::ResumeBesideLease, "g14-resume-beside-lease"),
+    (Bug::RelinquishedGoesOn, "g14-relinquished"),
     (Bug::LeaseTableKept, "f10-lease-table-twice"),
     (Bug::FlushSkipped, "flush"),
     (Bug::ReadBeforeFlush, "read-before-flush"),

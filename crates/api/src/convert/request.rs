@@ -171,7 +171,11 @@ fn section_from(wire: Wire, lookup: &mut impl Lookup) -> Result<Parsed, Refusal>
         }
         Wire::Renew(m) => {
             let held = some(all_held(lookup, m.held)?, "held")?;
-            (m.header, Operation::Renew { held })
+            let operation = match m.relinquish {
+                true => Operation::Relinquish { held },
+                false => Operation::Renew { held },
+            };
+            (m.header, operation)
         }
         Wire::Release(m) => {
             if m.lock_ref == 0 {
@@ -384,6 +388,7 @@ pub fn operation_to_proto(
         | Operation::Critical { .. }
         | Operation::Leave { .. }
         | Operation::Renew { .. }
+        | Operation::Relinquish { .. }
         | Operation::Resume { .. }
         | Operation::Release { .. } => section_to_proto(&request.operation, secret, header, names),
         Operation::Get { key: k } => Wire::Get(v1::GetRequest {
@@ -519,10 +524,13 @@ fn section_to_proto(
             header,
             keys: leaving_to(names, keys),
         }),
-        Operation::Renew { held } => Wire::Renew(v1::RenewRequest {
-            header,
-            held: all(held),
-        }),
+        Operation::Renew { held } | Operation::Relinquish { held } => {
+            Wire::Renew(v1::RenewRequest {
+                header,
+                held: all(held),
+                relinquish: matches!(operation, Operation::Relinquish { .. }),
+            })
+        }
         Operation::Resume { held, of } => Wire::Resume(v1::ResumeRequest {
             header,
             held: all(held),

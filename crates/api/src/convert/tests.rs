@@ -143,6 +143,13 @@ fn ring(name: NodeName, standing: Standing, number: u32) -> RingStatus {
     }
 }
 
+fn renewal((held, last): (Vec<Held>, bool)) -> Operation {
+    match last {
+        true => Operation::Relinquish { held },
+        false => Operation::Renew { held },
+    }
+}
+
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         (
@@ -186,7 +193,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 leave,
             }),
         prop::collection::vec(leaving(), 1..3).prop_map(|keys| Operation::Leave { keys }),
-        prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Renew { held }),
+        (prop::collection::vec(held(), 1..3), any::<bool>()).prop_map(renewal),
         prop::collection::vec(held(), 1..3).prop_map(|held| Operation::Resume {
             held,
             of: Secret::new(9).session(),

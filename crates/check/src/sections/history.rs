@@ -52,6 +52,8 @@ pub enum What {
     },
     /// Leave.
     Leave,
+    /// The client gives the section's lease back, and does nothing more in it.
+    Relinquish,
     /// A linearizable read.
     Read(KeyId),
     /// A linearizable write.
@@ -75,7 +77,7 @@ impl What {
             What::Read(key) | What::Get(key) | What::EventualGet(key) => Some(key),
             What::Write(key, _) | What::Put { key, .. } | What::EventualPut(key, _) => Some(key),
             What::Release(key, _) | What::Queue(key) | What::Renew(key) => Some(key),
-            What::Enter { .. } | What::Leave | What::Keys(_) => None,
+            What::Enter { .. } | What::Leave | What::Relinquish | What::Keys(_) => None,
         }
     }
 

@@ -193,6 +193,8 @@ planted_bugs! {
     WaitOverEndsHolder,
     /// G14: a new generation is granted beside the lease of the old one.
     ResumeBesideLease,
+    /// G14: a client goes on in a section of which it has given the lease back.
+    RelinquishedGoesOn,
     /// F10: a lease table that a primary has taken is used by later ones, too.
     LeaseTableKept,
     /// A flush is said to be done before it is.

@@ -133,6 +133,14 @@ pub enum Call {
         /// The session that it is of: the driver knows its secret.
         of: SessionId,
     },
+    /// Do nothing more in a section, and leave its place to whoever resumes it, who then need not
+    /// wait for its lease. Answers [`Success::Done`] once that was said, or that it may not have
+    /// been (`Unavailable`): then the resumption waits. The section takes no more operations, and
+    /// is refused (`Busy`) while it has some open.
+    Relinquish {
+        /// The section.
+        section: SectionId,
+    },
     /// The latest value of a held key (MUSIC `criticalGet`).
     CriticalGet {
         /// The section.

@@ -25,7 +25,8 @@
 //!   pipelined, and the numbers order them.
 //! * *Leases.* They run from the time at which the renewal (for a grant: the first transmission of
 //!   the enter) was sent, on the caller's boot-time clock, shortened by the drift bound
-//!   (F10). Only the cached get relies on them; everything else is safe by fencing.
+//!   (F10). Only the cached get relies on them; everything else is safe by fencing. A section whose
+//!   lease was given back ([`Call::Relinquish`]) is forgotten before that is said (G14).
 //! * *One section, one end.* The first key that is lost ends the section on all its keys
 //!   (F19).
 //! * *Outcomes.* A failure is definite only if every transmission is known to have changed nothing.

@@ -236,6 +236,7 @@ impl Open {
             | Operation::Admit { .. }
             | Operation::ChangeRing(_) => true,
             Operation::Renew { .. }
+            | Operation::Relinquish { .. }
             | Operation::Get { .. }
             | Operation::Read { .. }
             | Operation::Keys { .. }
@@ -339,6 +340,7 @@ fn longest_key(call: &Call) -> usize {
             prefix.len().max(after)
         }
         Call::Poll { .. }
+        | Call::Relinquish { .. }
         | Call::Leave { .. }
         | Call::CreateKeyspace(_)
         | Call::ChangeKeyspace { .. }

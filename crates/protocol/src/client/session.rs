@@ -129,6 +129,7 @@ impl Session {
             } => self.enter(now, ticket, keys, mode, (wait, lease), out),
             Call::Poll { section } => self.poll(now, ticket, section, out),
             Call::Resume { held, of } => self.resume(now, ticket, held, of, out),
+            Call::Relinquish { section } => self.relinquish(now, ticket, section, out),
             Call::CriticalGet { section, key } => self.critical_get(now, ticket, section, key, out),
             Call::CriticalPut {
                 section,
@@ -359,6 +360,47 @@ impl Session {
             self.polls.remove(&number);
         }
         self.start_leave(now, wait.then_some(ticket), id, None, out);
+        Ok(())
+    }
+
+    fn relinquish(
+        &mut self,
+        now: Micros,
+        ticket: Ticket,
+        id: SectionId,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Refusal> {
+        let section = self.sections.get_mut(&id).ok_or_else(over)?;
+        if matches!(section.stage, Stage::Leaving | Stage::Over) {
+            return Err(over());
+        }
+        if !section.open.is_empty() {
+            return Err(Refusal::definite(
+                Code::Busy,
+                "The section has operations open; wait for them, and ask again.",
+            ));
+        }
+        // One that waits has no lease to give back.
+        let held = match section.entered {
+            true => section.held(),
+            false => Vec::new(),
+        };
+        if let Some((number, _)) = section.polled {
+            self.polls.remove(&number);
+        }
+        self.unfollow(id, out);
+        // Nothing is open, so that nothing of it remains: what comes for it is not known any more.
+        if !self.options.planted.has(Bug::RelinquishedGoesOn) {
+            self.forget(id);
+        }
+        if held.is_empty() {
+            let result = Ok(Success::Done { tag: None });
+            out.push(Event::Done { ticket, result });
+            return Ok(());
+        }
+        let refs = held.iter().map(|held| (id, held.clone())).collect();
+        let kind = Kind::Renew { refs };
+        self.start(now, Some(ticket), kind, Operation::Relinquish { held }, out);
         Ok(())
     }
 

@@ -575,11 +575,16 @@ impl Session {
             && section.open.is_empty()
         {
             self.unfollow(id, out);
-            if let Some(section) = self.sections.remove(&id)
-                && let Some(at) = section.timer
-            {
-                self.timers.remove(&(at, Due::Section(id)));
-            }
+            self.forget(id);
+        }
+    }
+
+    /// Nothing of a section is open, or will be.
+    pub(super) fn forget(&mut self, id: SectionId) {
+        if let Some(section) = self.sections.remove(&id)
+            && let Some(at) = section.timer
+        {
+            self.timers.remove(&(at, Due::Section(id)));
         }
     }
 

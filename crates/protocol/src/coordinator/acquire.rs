@@ -299,6 +299,7 @@ impl Acquire {
                 session: part.command.session,
                 refs: [(lock_ref, part.generation)].into(),
                 again: waits.then_some(lock_ref).into_iter().collect(),
+                relinquishes: false,
             };
             let target = Target::Segment(part.segment);
             let deadline = cx.after(4 * cx.env.timing.retry);

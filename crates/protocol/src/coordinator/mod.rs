@@ -532,7 +532,8 @@ fn job_for(
             leave,
         } => critical::critical(held, operation, leave, client, cx),
         Operation::Leave { keys } => leave::leave(&keys, client, cx),
-        Operation::Renew { held } => simple::renew(held, cx),
+        Operation::Renew { held } => simple::renew(held, false, cx),
+        Operation::Relinquish { held } => simple::renew(held, true, cx),
         Operation::Release { key, lock_ref } => release::release(key, lock_ref, client, cx),
         Operation::Get { .. }
         | Operation::Put { .. }

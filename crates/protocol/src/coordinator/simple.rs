@@ -36,8 +36,12 @@ impl Job for Known {
     }
 }
 
-/// The job of `Renew`.
-pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
+/// The job of `Renew`, and of `Relinquish`.
+pub(super) fn renew(
+    held: Vec<Held>,
+    relinquishes: bool,
+    cx: &Cx<'_>,
+) -> Result<Box<dyn Job>, Refusal> {
     if held.is_empty() || held.len() > RENEWED {
         return Err(refuse::bad("a renewal names 1 to 4,096 refs; make several"));
     }
@@ -67,6 +71,7 @@ pub(super) fn renew(held: Vec<Held>, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusa
     }
     Ok(Box::new(Renew {
         held,
+        relinquishes,
         parts,
         states,
     }))
@@ -96,6 +101,7 @@ impl SegmentRenewal {
 #[derive(Debug)]
 struct Renew {
     held: Vec<Held>,
+    relinquishes: bool,
     parts: Vec<SegmentRenewal>,
     states: Vec<Option<RefState>>,
 }
@@ -119,6 +125,7 @@ impl Renew {
                 session: client.session,
                 refs: part.refs.clone(),
                 again: Vec::new(),
+                relinquishes: self.relinquishes,
             };
             let target = Target::Segment(part.segment);
             part.ask = desk

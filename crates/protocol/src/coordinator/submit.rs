@@ -40,6 +40,8 @@ pub(super) enum Question {
         refs: Vec<(LockRef, u32)>,
         /// Those whose grant has not arrived.
         again: Vec<LockRef>,
+        /// They need no lease any more.
+        relinquishes: bool,
     },
     /// Who waits for this key.
     Queue(KeyId),
@@ -510,12 +512,14 @@ fn to_primary(call: u64, segment: SegmentId, question: &Question) -> lock::Messa
             session,
             refs,
             again,
+            relinquishes,
         } => lock::Message::Renew {
             call,
             segment,
             session: *session,
             refs: refs.clone(),
             again: again.clone(),
+            relinquishes: *relinquishes,
         },
         Question::Queue(key) => lock::Message::Queue {
             call,

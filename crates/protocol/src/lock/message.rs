@@ -135,6 +135,9 @@ pub enum Message {
         refs: Vec<(LockRef, u32)>,
         /// The sender has not yet passed the grant of these refs on to a client: push them again.
         again: Vec<LockRef>,
+        /// The client of these refs, which has entered them, does nothing more: it gives its leases
+        /// back, and keeps its places for another lease.
+        relinquishes: bool,
     },
     /// The state of each ref asked for, in order.
     Renewed {

@@ -704,6 +704,19 @@ impl Primary {
         states
     }
 
+    /// These refs, which are the session's own where they hold, have no lease any more: whoever
+    /// resumes them waits for none (G14). That their client has entered says that it is past what
+    /// the present generation had to wait for, whether this primary has granted it or not.
+    pub fn relinquished(&mut self, refs: &[(LockRef, u32)], states: &[RefState]) {
+        for ((lock_ref, _), state) in refs.iter().zip(states) {
+            if matches!(state, RefState::Holding { .. })
+                && let Some(holding) = self.holdings.get_mut(lock_ref)
+            {
+                (holding.told, holding.free_at) = (Told::NoLease, 0);
+            }
+        }
+    }
+
     fn renew_one(
         &mut self,
         from: NodeName,

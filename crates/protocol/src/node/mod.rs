@@ -463,12 +463,18 @@ impl Node {
                 session,
                 refs,
                 again,
+                relinquishes,
             } => {
                 let why = self.here.why_not_leased(segment, step);
                 // Without a lease it answers for nothing, and prepares what will be granted with
                 // it.
                 let states = self.with_primary(segment, step, |primary, state, cx| {
-                    primary.on_renew(from, session, (&refs, &again), state.queues(), cx)
+                    let states =
+                        primary.on_renew(from, session, (&refs, &again), state.queues(), cx);
+                    if relinquishes {
+                        primary.relinquished(&refs, &states);
+                    }
+                    states
                 });
                 let result = why.map_or(Ok(states.unwrap_or_default()), Err);
                 step.fx

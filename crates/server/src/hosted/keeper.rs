@@ -26,6 +26,8 @@ enum Waiter {
         _permit: Option<OwnedSemaphorePermit>,
     },
     Stream(mpsc::Sender<Result<Told, Refusal>>),
+    /// Whoever reads of a section that goes on elsewhere: told so once its lease was given back.
+    Moves(Option<mpsc::Sender<Result<Told, Refusal>>>),
 }
 
 /// One session.
@@ -116,8 +118,8 @@ pub(super) async fn keep(
     }
     keeper.hosted.forget(keeper.session.id());
     let entering = keeper.waiting.values().filter_map(|waiter| match waiter {
-        Waiter::Stream(stream) => Some(stream),
-        Waiter::Call { .. } => None,
+        Waiter::Stream(stream) | Waiter::Moves(Some(stream)) => Some(stream),
+        Waiter::Call { .. } | Waiter::Moves(None) => None,
     });
     for stream in keeper.streams.values().chain(entering) {
         // A client that does not read is not told.
@@ -193,16 +195,24 @@ impl Keeper {
         self.moving = true;
     }
 
-    /// Tells whoever has entered to go on elsewhere, once what was asked here is answered.
+    /// Of a session that goes on elsewhere: once what was asked here is answered, gives the leases
+    /// of its sections back, so that nobody who resumes them waits, and tells their readers. One
+    /// that waits for a client is told once it has entered.
     fn send_on(&mut self) {
         let asks = |waiter: &Waiter| matches!(waiter, Waiter::Call { .. });
         if !self.moving || self.waiting.values().any(asks) {
             return;
         }
-        for (_, stream) in std::mem::take(&mut self.streams) {
-            // A client that does not read finds out when it asks.
-            let _ = stream.try_send(Err(self.hosted.porter.draining()));
+        for section in self.session.sections() {
+            if section.holds || self.life.one {
+                let (ticket, section) = (self.hosted.ticket(), section.id);
+                let stream = self.streams.remove(&section);
+                self.waiting.insert(ticket, Waiter::Moves(stream));
+                let call = Call::Relinquish { section };
+                self.session.call(now(), ticket, call, &mut self.events);
+            }
         }
+        self.carry_out();
     }
 
     /// Leaves every section; then the session is over.
@@ -316,6 +326,11 @@ impl Keeper {
                 Ok(_) => drop(stream.try_send(Err(crate::porter::unexpected(&Reply::Left)))),
                 Err(refusal) => drop(stream.try_send(Err(refusal))),
             },
+            // A client that does not read finds out when it asks.
+            Some(Waiter::Moves(Some(stream))) => {
+                drop(stream.try_send(Err(self.hosted.porter.draining())));
+            }
+            Some(Waiter::Moves(None)) => {}
             None => {}
         }
     }

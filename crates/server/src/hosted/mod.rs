@@ -157,7 +157,8 @@ impl Kept {
         })
     }
 
-    /// Ends it, once what it was asked is answered, and leaves what it holds to whoever resumes it.
+    /// Ends it, once what it was asked is answered, and leaves what it holds to whoever resumes it,
+    /// with the lease given back.
     /// Returns when it can do nothing any more.
     pub(crate) async fn quit(&self) {
         // Whatever it says, it has ended.

@@ -33,6 +33,7 @@ use fermata_protocol::client::{Call, SectionId, Success};
 use fermata_protocol::request::{Held, Leaving, Mode, Operation, QueueEntry};
 use fermata_protocol::{Code, Refusal};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -76,6 +77,8 @@ pub(super) struct Lock {
     wish: Wish,
     /// Whether another node was asked to be its home: nothing is done with it here any more.
     pub(super) moved: Arc<tokio::sync::RwLock<bool>>,
+    /// It is being given away, its session may have ended, and whoever asks for it waits.
+    pub(super) moves: AtomicBool,
     place: Mutex<Place>,
     /// The ref that a promotion waits with.
     promotion: Mutex<Option<(Place, Work)>>,
@@ -126,7 +129,7 @@ impl Lock {
     }
 
     pub(super) fn lives(&self) -> bool {
-        !self.place().kept.is_over()
+        self.moves.load(Ordering::Acquire) || !self.place().kept.is_over()
     }
 
     fn touch(&self) {
@@ -586,6 +589,7 @@ fn keep(
         number,
         wish,
         moved: Arc::default(),
+        moves: AtomicBool::new(false),
         place: Mutex::new(place),
         promotion: Mutex::default(),
         work: work.into(),

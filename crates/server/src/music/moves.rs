@@ -4,11 +4,12 @@
 //! calls, and not within the lease that the home was told. A node that drains knows before.
 //!
 //! **Idea.** As soon as no call works with a lock, its home *quits*: its session ends, and leaves
-//! nothing. Only then it asks another node, one that does not drain, to take the lock over, by a
-//! poll with a header that says so. That node resumes the section, as it would after the home's
-//! death: a new generation, which fences what the former home had in flight (F16), so that nothing
-//! depends on the word of the header. Two nodes never number the writes of one generation (M2).
-//! Calls that come meanwhile wait, and are sent on to the new home, which the queue names.
+//! nothing but its ref, of which it gives the lease back. Only then it asks another node, one that
+//! does not drain, to take the lock over, by a poll with a header that says so. That node resumes
+//! the section, as it would after the home's death: a new generation, which fences what the former
+//! home had in flight (F16), so that nothing depends on the word of the header. Two nodes never
+//! number the writes of one generation (M2). Calls that come meanwhile wait, and are sent on to the
+//! new home, which the queue names.
 //!
 //! **Not yet.** A lock that is being promoted, that waits for its own resumption, or whose last put
 //! is in doubt, is tried again a moment later. Where no other node can be reached all stay.
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedRwLockReadGuard;
 use tokio::task::JoinSet;
@@ -129,35 +131,41 @@ impl Locks {
 
     /// Gives one lock to the first of these nodes that takes it, if it can be given away now.
     async fn move_on(self: Arc<Self>, lock: Arc<Lock>, targets: Vec<String>) {
-        // From here on no call works with it.
+        // From here on no call works with it, and none takes it for one that has no home.
         let mut moved = lock.moved.write().await;
         if *moved || !lock.lives() || !self.may_move(&lock).await {
             return;
         }
+        lock.moves.store(true, Ordering::Release);
         let kept = lock.place().kept;
         if timeout(QUITS, kept.quit()).await.is_err() {
             // What it may still do is fenced.
             tracing::info!(lock = %lock.id(), "a lock moves whose session has not ended yet");
         }
+        let taken = self.give(&lock, &targets).await;
         *moved = true;
         self.forget(&lock);
-        for address in &targets {
-            match self.forward.send(address, &self.takeover(&lock)).await {
-                Ok(_) | Err(Silent::Unknown) => {
-                    if self.has_moved(&lock).await {
-                        return;
-                    }
-                }
-                Err(Silent::Unreached) => {}
-            }
+        if taken {
+            return;
         }
         tracing::warn!(lock = %lock.id(), "no other node has taken a lock over: resumed here");
         if let Ok(entries) = self.store.queue(lock.key().clone()).await
             && let Some(entry) = entries.iter().find(|entry| is_of(entry, lock.number))
         {
-            // A call that finds it homeless resumes it otherwise.
+            // A call that finds it without a home resumes it otherwise.
             let _ = self.resume(lock.name(), lock.number, entry, lock.idle());
         }
+    }
+
+    /// Has the first of these nodes take over a lock whose session has ended. Whether one has.
+    async fn give(&self, lock: &Lock, targets: &[String]) -> bool {
+        for address in targets {
+            match self.forward.send(address, &self.takeover(lock)).await {
+                Ok(_) | Err(Silent::Unknown) if self.has_moved(lock).await => return true,
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Whether nothing stands in the way.

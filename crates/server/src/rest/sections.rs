@@ -271,7 +271,11 @@ impl Rest {
         let header = Some(self.header_in(headers, token.secret)?);
         let held = token.all_held()?;
         let reply = self
-            .ask(Wire::Renew(v1::RenewRequest { header, held }))
+            .ask(Wire::Renew(v1::RenewRequest {
+                header,
+                held,
+                relinquish: false,
+            }))
             .await?;
         let Reply::Renewed { states } = reply else {
             return Err(unexpected(&reply));

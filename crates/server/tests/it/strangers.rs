@@ -114,6 +114,7 @@ async fn a_section_is_acted_in_with_its_sessions_secret_alone() {
         let renew = v1::RenewRequest {
             header: stranger.header(),
             held: vec![held.clone()],
+            relinquish: false,
         };
         let renewed = client.renew(renew).await.unwrap().into_inner();
         let gone = v1::ref_state::State::Gone(v1::Nothing {});

@@ -306,6 +306,7 @@ proptest! {
             session: SessionId(0),
             refs: vec![(LockRef(0), 0); *refs],
             again: vec![],
+            relinquishes: false,
         });
         let messages = lists.iter().map(renew).collect();
         let sent = Envelope { messages, ..envelope(peer(2)) };

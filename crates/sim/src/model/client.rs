@@ -67,6 +67,7 @@ impl Mapper<'_> {
             Operation::Read { .. } | Operation::Write { .. } => {}
             Operation::Enter { .. }
             | Operation::Renew { .. }
+            | Operation::Relinquish { .. }
             | Operation::Resume { .. }
             | Operation::Release { .. }
             | Operation::Get { .. }
@@ -208,6 +209,7 @@ impl Mapper<'_> {
                 What::Enter { .. }
                 | What::Renew(_)
                 | What::Leave
+                | What::Relinquish
                 | What::Read(_)
                 | What::EventualGet(_)
                 | What::EventualPut(..)

@@ -3,7 +3,7 @@
 
 use super::locks::{LONG, enter_for_long};
 use super::stage::{A, B, C, Stage, reads_by};
-use crate::history::{OpId, SectionIx};
+use crate::history::{Heard, OpId, SectionIx};
 use crate::network::{ClientId, Parcel, RuleId};
 use fermata_protocol::base::{LockRef, NodeName};
 use fermata_protocol::client::Call;
@@ -51,6 +51,42 @@ pub(super) fn leave_beside_lease(stage: &mut Stage) {
     stage.get(h1, s1);
     stage.leave(h3, s3);
     stage.release(mute);
+}
+
+/// G14: H1 gives its lease back, and H2 resumes at once: H1 does nothing more, not even from
+/// memory. Another primary knows nothing of H1's lease, nor of H2's. H2 gives its own back, which
+/// says that nobody has H1's, and H3 resumes at once.
+pub(super) fn relinquished(stage: &mut Stage) {
+    let h1 = stage.client_with(&[4], |o| o.cached_gets = true);
+    let (h2, h3) = (stage.client(&[5]), stage.client(&[6]));
+    let Some(s1) = enter_for_long(stage, h1) else {
+        return;
+    };
+    stage.put(h1, s1, "v1");
+    stage.relinquish(h1, s1);
+    let Some(s2) = resumed_at_once(stage, h2, s1) else {
+        return;
+    };
+    stage.put(h2, s2, "v2");
+    stage.get(h1, s1);
+    stage.world.stop(A, true);
+    stage.pass(5_000);
+    stage.relinquish(h2, s2);
+    let Some(s3) = resumed_at_once(stage, h3, s2) else {
+        return;
+    };
+    stage.put(h3, s3, "v3");
+    stage.get(h2, s2);
+    stage.leave(h3, s3);
+}
+
+/// Resumes what another has given the lease of back, and enters in a second.
+fn resumed_at_once(stage: &mut Stage, client: ClientId, of: SectionIx) -> Option<SectionIx> {
+    let resume = stage.resume(client, of);
+    stage.pass(1_000);
+    let at_once = *stage.world.outcome(resume) != Heard::Open;
+    stage.expect(at_once, "nobody waits for a lease that was given back");
+    stage.entered(resume)
 }
 
 /// G14: H2 takes the section over from H1, who does not know, and goes on renewing it.

@@ -537,6 +537,11 @@ const LIST: &[Scenario] = &[
         play: found::resume_beside_lease,
     },
     Scenario {
+        name: "g14-relinquished",
+        about: "a client that has given its section's lease back does nothing more in it",
+        play: leases::relinquished,
+    },
+    Scenario {
         name: "g14-resumed-before-primary",
         about: "the primary dies while a section that was taken over waits for a lease",
         play: leases::resumed_before_primary,

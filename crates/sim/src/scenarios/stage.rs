@@ -397,6 +397,14 @@ impl Stage {
         }
     }
 
+    /// Gives the section's lease back, and waits until that is known.
+    pub fn relinquish(&mut self, client: ClientId, section: SectionIx) {
+        if let Some(section) = self.world.clients[client.0 as usize].name_of(section) {
+            let op = self.call(client, Call::Relinquish { section });
+            self.wait(op);
+        }
+    }
+
     /// Enters, puts and leaves.
     pub fn section(&mut self, client: ClientId, text: &str) {
         if let Some(section) = self.enter(client) {

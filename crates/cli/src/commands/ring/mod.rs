@@ -30,6 +30,8 @@ use plan::{Step, Wish};
 
 /// How often the ring is looked at while something goes on.
 const LOOKS: Duration = Duration::from_millis(200);
+/// How long a node that drains is waited for to hand over what it keeps for clients.
+const HOMES: Duration = Duration::from_secs(15);
 
 /// Shows the ring, once or at every interval, or what it does unasked.
 pub(crate) async fn run(global: &Global, args: RingArgs) -> Result<u8, Failure> {
@@ -196,6 +198,16 @@ async fn segments_led(client: &Client, name: NodeName) -> Result<u64, Failure> {
     Ok(led.filter(|log| log.segment.is_some()).count() as u64)
 }
 
+/// How many sessions a node keeps for clients, as it says itself; none where it does not answer.
+async fn sessions_kept(client: &Client, name: NodeName) -> u64 {
+    let nodes = client.nodes();
+    let at = nodes.iter().position(|node| node.name == Some(name));
+    match at {
+        Some(at) => client.status(Some(at)).await.map_or(0, |s| s.sessions),
+        None => 0,
+    }
+}
+
 /// So a command says that it has done nothing.
 const UNCHANGED: &str = "nothing was changed";
 
@@ -269,11 +281,28 @@ impl<'a> Task<'a> {
             let led = led as u64 + segments_led(self.client, name).await?;
             if led == 0 {
                 self.note(&format!("{} leads nothing", node.label));
+                self.moved_on(node).await;
                 return Ok(());
             }
             let what = format!("{} still leads {led} logs", node.label);
             progress.watch(led, &what, None)?;
             tokio::time::sleep(LOOKS).await;
+        }
+    }
+
+    /// Waits a while for a node to hand over what it keeps for clients, and says what is left.
+    async fn moved_on(&self, node: &RingNode) {
+        let until = Instant::now() + HOMES;
+        while sessions_kept(self.client, node.name).await > 0 && Instant::now() < until {
+            tokio::time::sleep(LOOKS).await;
+        }
+        let left = sessions_kept(self.client, node.name).await;
+        if left > 0 {
+            self.note(&format!(
+                "{} still keeps {left} sessions or locks for clients, which wait for keys or have \
+                 no other node to go to: to stop it now would end them there",
+                node.label
+            ));
         }
     }
 
