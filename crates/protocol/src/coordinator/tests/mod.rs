@@ -4,6 +4,7 @@ mod critical;
 mod desks;
 mod listings;
 mod releases;
+mod rings;
 mod sections;
 mod simple;
 mod single;
@@ -11,14 +12,15 @@ mod strangers;
 
 use super::*;
 use crate::base::{
-    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, Limits, LockRef, Member, Now,
-    Planted, Reach, Seat, StoragePolicy, Tag, Timing, View,
+    self, Address, Directory, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, Limits, LockRef,
+    Member, Now, Planted, Reach, Seat, StoragePolicy, Tag, Timing, View,
 };
 use crate::catalogue::Catalogue;
 use crate::command::{Body, Command, LockCommand};
 use crate::io::{Effects, Memory, Output, Void};
 use crate::lock::{Outcome, Rejection};
 use crate::register::Owner;
+use crate::registry::Registry;
 use crate::request::{
     Critical, EntryValue, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request,
 };
@@ -40,6 +42,16 @@ struct Cluster {
     stores: Vec<KeyStore>,
     head: Option<(LockRef, u64)>,
     reach: Option<Reach>,
+    known: Known,
+}
+
+/// Who is in the cluster and where its groups are.
+struct Known {
+    cluster: base::Cluster,
+    registry: Registry,
+    directory: Directory,
+    silent: Vec<NodeName>,
+    full: Vec<NodeName>,
 }
 
 impl Topology for Cluster {
@@ -81,11 +93,11 @@ impl Topology for Cluster {
     fn primary(&self, _target: Target) -> Option<NodeName> {
         Some(self.primary)
     }
-    fn hears(&self, _node: NodeName) -> bool {
-        true
+    fn hears(&self, node: NodeName) -> bool {
+        !self.known.silent.contains(&node)
     }
-    fn has_room(&self, _node: NodeName) -> bool {
-        true
+    fn has_room(&self, node: NodeName) -> bool {
+        !self.known.full.contains(&node)
     }
     fn last_heard(&self, _node: NodeName) -> Option<Micros> {
         Some(0)
@@ -114,7 +126,11 @@ impl Topology for Cluster {
         self.stores.clone()
     }
     fn ring(&self) -> Ring<'_> {
-        unreachable!("no job of these tests asks about the ring")
+        Ring {
+            cluster: &self.known.cluster,
+            registry: &self.known.registry,
+            directory: &self.known.directory,
+        }
     }
     fn status(&self) -> NodeStatus {
         NodeStatus {
@@ -190,6 +206,7 @@ impl Bench {
                 stores: Vec::new(),
                 head: None,
                 reach: None,
+                known: rings::known(),
             },
             registers: register::Caller::new(ME, 7),
             timing: Timing::default(),
@@ -199,6 +216,12 @@ impl Bench {
             sent: Vec::new(),
             replies: Vec::new(),
         }
+    }
+
+    /// A node hands over what it leads.
+    fn drains(&mut self, name: NodeName) {
+        let drained = self.cluster.known.registry.drain(name, true);
+        drained.expect("a node of the cluster");
     }
 
     fn step<T>(&mut self, act: impl FnOnce(&mut Coordinator, &mut Cx<'_>) -> T) -> T {
