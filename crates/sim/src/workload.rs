@@ -128,6 +128,8 @@ enum Ending {
     Forget,
     /// It dies, and its successor resumes from what was written down.
     Resume,
+    /// The same, and it gives its lease back before.
+    HandOn,
 }
 
 /// Where a worker is.
@@ -404,6 +406,7 @@ impl Worker {
             16 => Ending::Die,
             17 => Ending::Forget,
             18 => Ending::Resume,
+            19 => Ending::HandOn,
             _ => Ending::Leave,
         };
         self.stage = Stage::In {
@@ -538,6 +541,10 @@ impl Worker {
                 }
                 return self.die(world, section, ending);
             }
+            Ending::HandOn => {
+                world.call(self.client, Call::Relinquish { section: name });
+                return self.die(world, section, ending);
+            }
             Ending::Forget => {
                 // Heartbeats go on until the end of the world: only a forced release helps.
                 let held = world.history.sections[section.0].held.clone();
@@ -555,7 +562,8 @@ impl Worker {
     }
 
     fn die(&mut self, world: &mut World, section: SectionIx, ending: Ending) {
-        let resumes = (ending == Ending::Resume).then_some(section);
+        let resumes = [Ending::Resume, Ending::HandOn].contains(&ending);
+        let resumes = resumes.then_some(section);
         self.stage = Stage::Dead { resumes };
         let who = self.client;
         let dies = world.now + self.dice.below(60_000);
@@ -567,11 +575,14 @@ impl Worker {
 
     fn resume(&mut self, world: &mut World, resumes: Option<SectionIx>) {
         let client = &world.clients[self.client.0 as usize];
-        let notes = resumes.and_then(|s| Some((client.notes(s)?.clone(), s)));
-        let Some((held, section)) = notes else {
+        let Some(section) = resumes else {
             return self.rest(world);
         };
-        let of = world.history.sections[section.0].session;
+        let known = &world.history.sections[section.0];
+        // What was handed on is nobody's; else it is as was written down.
+        let notes = client.notes(section).filter(|_| known.over.is_none());
+        let held = notes.unwrap_or(&known.held).clone();
+        let of = known.session;
         let op = world.call(self.client, Call::Resume { held, of });
         self.waits.insert(op);
         self.stage = Stage::Entering(op);
