@@ -29,6 +29,8 @@ pub const PRESENT_MAX: usize = 1_000;
 pub const NAMES_MAX: usize = 65_536;
 /// Bytes of a label, or of a site's name, at most.
 pub const LABEL_MAX: usize = 64;
+/// So many nodes that are gone still have their labels: for whoever gives a command again.
+pub const FORMER_MAX: usize = 64;
 /// Sites of a cluster at most.
 pub const SITES_MAX: usize = 1_000;
 
@@ -58,7 +60,8 @@ impl Standing {
 pub struct Registered {
     /// The memory that the name stands for.
     pub incarnation: Incarnation,
-    /// What people call it; empty once it is gone.
+    /// What people call it, or called it, as long as it is one of the last [`FORMER_MAX`] that are
+    /// gone; then empty. A node that is there may have it anew.
     pub label: String,
     /// Where it is.
     pub site: SiteId,
@@ -335,11 +338,26 @@ impl Registry {
             return Err(refusal(format!("node {} {what}", name.0)));
         }
         known.standing = standing;
-        known.label = String::new();
         known.addresses = Addresses::default();
         known.drains = false;
         self.version += 1;
+        self.forget_former(name);
         Ok(())
+    }
+
+    /// Where more nodes that are gone have labels than may have, the one of the lowest name has none
+    /// any more, but for this one.
+    fn forget_former(&mut self, last: NodeName) {
+        let is_former = |(name, node): &(&NodeName, &mut Registered)| {
+            node.standing != Standing::Present && !node.label.is_empty() && **name != last
+        };
+        let mut former = self.nodes.iter_mut().filter(is_former);
+        let lowest = former.next();
+        if let Some((_, node)) = lowest
+            && former.count() + 2 > FORMER_MAX
+        {
+            node.label = String::new();
+        }
     }
 
     /// A node hands over what it leads, or does so no more.
@@ -520,6 +538,26 @@ mod tests {
         );
         registry.settled(registry.version());
         assert_eq!(registry.settings().format, wire::VERSION + 1);
+    }
+
+    #[test]
+    fn the_last_that_are_gone_have_their_labels() {
+        let mut registry = founded();
+        let mut names = Vec::new();
+        for n in 0..=FORMER_MAX as u128 {
+            let name = admit(&mut registry, n + 10, &format!("a{n}")).expect("there is room");
+            names.push(NodeName(name));
+        }
+        // The lowest name goes last, and has its label all the same.
+        for name in names.iter().skip(1).chain(names.first()) {
+            assert_eq!(registry.dismiss(*name, Standing::Gone), Ok(()));
+        }
+        let label = |name: NodeName| registry.get(name).expect("a name").label.as_str();
+        assert_eq!(label(names[0]), "a0");
+        assert_eq!(label(names[1]), "");
+        assert_eq!(label(names[2]), "a2");
+        let former = names.iter().filter(|name| !label(**name).is_empty());
+        assert_eq!(former.count(), FORMER_MAX);
     }
 
     #[test]

@@ -702,8 +702,8 @@ pub struct RingStatus {
     pub version: u64,
     /// No group has fewer members.
     pub least: u8,
-    /// All nodes that are there, and those that were given up while a group needs something of
-    /// them.
+    /// All nodes that are there; those that were given up while a group needs something of them;
+    /// and the last ones that have left.
     pub nodes: Vec<RingNode>,
     /// All groups, by their arcs; the meta-group, which owns no segment, first.
     pub groups: Vec<RingGroup>,
@@ -714,7 +714,7 @@ pub struct RingStatus {
 pub struct RingNode {
     /// Its number.
     pub name: NodeName,
-    /// What people call it; empty once it is gone.
+    /// What people call it; empty for one that is gone for long.
     pub label: String,
     /// The name of its site.
     pub site: String,
@@ -745,7 +745,7 @@ pub struct RingGroup {
     pub epoch: Epoch,
     /// Its members, by seat.
     pub members: Vec<NodeName>,
-    /// Who leads its log, as far as is known.
+    /// Who leads its log, as far as is known; none, where the node that says so has no seat there.
     pub leader: Option<NodeName>,
     /// Segments whose log of this epoch is not known to have an entry yet.
     pub unstarted: u32,

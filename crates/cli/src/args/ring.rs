@@ -25,6 +25,7 @@ pub(crate) struct RingArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RingCommand {
     /// Show or change what the groups do unasked.
+    #[command(mut_args(|option| option.global(true)))]
     Policy {
         #[command(flatten)]
         cluster: ClusterOptions,
@@ -124,7 +125,7 @@ pub(crate) enum NodeCommand {
         #[arg(long)]
         lost: bool,
         /// With --lost: do it, whatever may go with the disk.
-        #[arg(long)]
+        #[arg(long, requires = "lost")]
         yes: bool,
         #[command(flatten)]
         wait: WaitArgs,

@@ -77,12 +77,22 @@ pub(super) fn setting(name: &str, value: &str) -> Result<Setting, Failure> {
             .map_err(|_| "a format is a number".to_owned()),
         "dead_after" if value == "off" => Ok(Setting::DeadAfter(0)),
         "dead_after" => time(value).map(Setting::DeadAfter),
-        "join" => JoinChoice::from_str(value, false).map(|join| Setting::Join(joins(join))),
-        "leader" => LeaderChoice::from_str(value, false)
-            .map(|leader| Setting::NearestLeads(leader == LeaderChoice::Latency)),
+        "join" => choice(value).map(|join| Setting::Join(joins(join))),
+        "leader" => {
+            choice(value).map(|leader| Setting::NearestLeads(leader == LeaderChoice::Latency))
+        }
         _ => return Err(refused(name)),
     };
     setting.map_err(|why| Failure::usage(format!("{value:?} is no {name}: {why}")))
+}
+
+/// One of several words.
+fn choice<T: ValueEnum>(value: &str) -> Result<T, String> {
+    T::from_str(value, false).map_err(|_| {
+        let all = T::value_variants().iter();
+        let all = all.filter_map(|one| Some(one.to_possible_value()?.get_name().to_owned()));
+        format!("it is one of {}", all.collect::<Vec<_>>().join(", "))
+    })
 }
 
 fn refused(name: &str) -> Failure {

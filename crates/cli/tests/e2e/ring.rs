@@ -74,6 +74,8 @@ fn give_up(client: impl Fn() -> Command, old: &str, new: &str) {
         after = text(&ended.stderr);
         status(&ended) == 0
     });
+    // It may be given again.
+    well(&run(client(), &lost));
     for part in [
         "16 segments went on without the store of",
         "has got everything that others had, and no earlier store is open",
@@ -119,6 +121,7 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
     let beside = counters(|| dev.client(), 6);
     well(&dev.run(&["node", "add", "new-0"]));
     well(&dev.run(&["node", "remove", &first[0]]));
+    well(&run(run_at(&dev, 1), &["node", "remove", &first[0]]));
     total += counted(beside);
     // Whoever is out says so, and ends.
     dev.signal(0, Signal::TERM);
@@ -203,7 +206,17 @@ fn who_drains_leads_nothing_until_it_is_to_lead_again() {
     let order = json(&dev.run(&["node", "restart-order", "--json"]).stdout);
     assert_eq!(order.as_array().map(Vec::len), Some(3));
     let label = order[2].as_str().expect("a label").to_owned();
-    well(&dev.run(&["node", "drain", &label]));
+    // Whoever has no seat does not know who leads: it is asked twice.
+    let new = Newcomers::of(&dev);
+    let _spare = new.start(0, "here");
+    eventually("the node takes part", || hears(&dev, "new-0"));
+    for _ in 0..2 {
+        well(&run(new.client(&[0]), &["node", "drain", &label]));
+    }
+    let shown = json(&run(new.client(&[0]), &["ring", "--json"]).stdout);
+    let groups = shown["groups"].as_array().expect("groups").iter();
+    let known = |group: &serde_json::Value| !group["leader"].is_null();
+    assert!(!groups.cloned().any(|group| known(&group)), "{shown:#}");
     well(&dev.run(&["put", "k", "v"]));
     let drains = |dev: &Dev| {
         let ring = ring(dev);

@@ -88,7 +88,7 @@ fn status(topology: &dyn Topology) -> RingStatus {
     } = topology.ring();
     let needed = |name| directory.locations().any(|at| at.needs(name));
     let told = |(name, node): &(NodeName, &Registered)| {
-        node.standing == Standing::Present || needed(*name)
+        node.standing == Standing::Present || needed(*name) || !node.label.is_empty()
     };
     let node = |(name, node): (NodeName, &Registered)| RingNode {
         name,
@@ -139,7 +139,12 @@ fn group(at: &Location, topology: &dyn Topology) -> RingGroup {
         to: at.group.to,
         epoch: at.epoch(),
         members: at.group.view.nodes().collect(),
-        leader: topology.primary(Target::Group(at.id())),
+        // Who has no seat there only guesses whom to ask.
+        leader: at
+            .group
+            .view
+            .seat_of(topology.me())
+            .and_then(|_| topology.primary(Target::Group(at.id()))),
         unstarted: at.unstarted().len() as u32,
         sources: sources.into_iter().map(source).collect(),
     }

@@ -180,22 +180,33 @@ async fn restart_order(global: &Global, client: &Client, ring: &RingStatus) -> R
     let present = |node: &&RingNode| node.standing == Standing::Present;
     let mut order = Vec::new();
     for node in ring.nodes.iter().filter(present) {
-        order.push((segments_led(client, node.name).await?, node));
+        order.push((logs_led(client, node.name).await.segments, node));
     }
     order.sort_by_key(|(led, node)| (*led, node.name));
     output::text(show::restart_order(global, &order))
 }
 
-/// How many segments a node leads, as it says itself; none where it does not answer.
-async fn segments_led(client: &Client, name: NodeName) -> Result<u64, Failure> {
+/// How many logs a node leads, as it says itself; none where it does not answer.
+async fn logs_led(client: &Client, name: NodeName) -> Led {
     let nodes = client.nodes();
     let at = nodes.iter().position(|node| node.name == Some(name));
-    let Some(at) = at else { return Ok(0) };
+    let Some(at) = at else { return Led::default() };
     let Ok(status) = client.status(Some(at)).await else {
-        return Ok(0);
+        return Led::default();
     };
     let led = status.logs.iter().filter(|log| log.primary == Some(name));
-    Ok(led.filter(|log| log.segment.is_some()).count() as u64)
+    let segments = led.clone().filter(|log| log.segment.is_some());
+    Led {
+        logs: led.count() as u64,
+        segments: segments.count() as u64,
+    }
+}
+
+/// What a node leads: logs of segments and of groups, and segments alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Led {
+    logs: u64,
+    segments: u64,
 }
 
 /// How many sessions a node keeps for clients, as it says itself; none where it does not answer.
@@ -272,13 +283,8 @@ impl<'a> Task<'a> {
         self.ask(RingChange::Drain { name, drains }, begins).await?;
         let mut progress = Progress::begin(self.wait.patience);
         loop {
-            let ring = self.client.ring().await?;
-            let led = ring
-                .groups
-                .iter()
-                .filter(|group| group.leader == Some(name))
-                .count();
-            let led = led as u64 + segments_led(self.client, name).await?;
+            // Nobody knows it better: a node tells of groups in which it has a seat alone.
+            let led = logs_led(self.client, name).await.logs;
             if led == 0 {
                 self.note(&format!("{} leads nothing", node.label));
                 self.moved_on(node).await;
@@ -331,10 +337,11 @@ impl<'a> Task<'a> {
         }
         self.not_needed(node).await?;
         self.dismiss(node, false).await?;
-        self.note(&format!(
-            "{} is out of the cluster: it ends by itself",
-            node.label
-        ));
+        let after = match node.heard {
+            true => "it ends by itself",
+            false => "should it start again, it ends by itself",
+        };
+        self.note(&format!("{} is out of the cluster: {after}", node.label));
         Ok(())
     }
 
@@ -381,8 +388,8 @@ impl<'a> Task<'a> {
         }
         let change = RingChange::Dismiss { name, lost };
         match self.ask(change, Begun::Change).await {
-            // The node that was asked may be the one that is out.
-            Err(error) if error.may_have_taken_effect() && is_done().await? => Ok(()),
+            // The node that was asked may be the one that is out; or another command was there first.
+            Err(_) if is_done().await? => Ok(()),
             ended => Ok(ended?),
         }
     }

@@ -27,10 +27,11 @@ pub(super) struct Step {
     pub(super) members: Vec<NodeName>,
 }
 
-/// The node of a label or number, which is to be in the cluster, or was when it was given up.
+/// The node of a label or number, which is in the cluster, or was it last under that label: whoever
+/// gives a command again means the same one.
 pub(super) fn node<'a>(ring: &'a RingStatus, named: &str) -> Result<&'a RingNode, String> {
-    let given_up = || ring.nodes.iter().find(|node| is(node, named));
-    present(ring, named).or_else(|why| given_up().ok_or(why))
+    let former = || ring.nodes.iter().rev().find(|node| is(node, named));
+    present(ring, named).or_else(|why| former().ok_or(why))
 }
 
 /// The node of a label or number, which is in the cluster.

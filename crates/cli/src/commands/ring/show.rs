@@ -27,10 +27,7 @@ pub(super) fn ring(global: &Global, ring: &RingStatus, look: &Look, one_line: bo
 /// The nodes, for people or programs.
 pub(super) fn nodes(global: &Global, ring: &RingStatus) -> String {
     match global.json {
-        true => format!(
-            "{:#}\n",
-            json!(ring.nodes.iter().map(node).collect::<Vec<_>>())
-        ),
+        true => format!("{:#}\n", json!(shown(ring).map(node).collect::<Vec<_>>())),
         false => nodes_table(ring).to_string(),
     }
 }
@@ -93,7 +90,10 @@ fn finisher(ring: &RingStatus, group: &RingGroup) -> String {
             "{group_is} goes on by itself: {} leads it",
             label(ring, name)
         ),
-        None => format!("{group_is} goes on once a majority of its members hear each other"),
+        None if group.members.contains(&ring.node) => {
+            format!("{group_is} goes on once a majority of its members hear each other")
+        }
+        None => format!("{group_is} goes on by itself"),
     }
 }
 
@@ -163,11 +163,18 @@ fn groups(ring: &RingStatus) -> Table {
     table
 }
 
+/// The nodes that are there, and those that were given up and are still needed.
+fn shown(ring: &RingStatus) -> impl Iterator<Item = &RingNode> {
+    let is =
+        |node: &&RingNode| node.standing == Standing::Present || plan::is_needed(ring, node.name);
+    ring.nodes.iter().filter(is)
+}
+
 fn nodes_table(ring: &RingStatus) -> Table {
     let mut table = Table::new(&[
         "node", "label", "site", "standing", "seats", "gRPC", "peers",
     ]);
-    for node in &ring.nodes {
+    for node in shown(ring) {
         let seats = ring
             .groups
             .iter()
@@ -200,7 +207,7 @@ fn as_json(ring: &RingStatus, look: &Look) -> Value {
         "version": ring.version,
         "least": ring.least,
         "groups": ring.groups.iter().map(group).collect::<Vec<_>>(),
-        "nodes": ring.nodes.iter().map(node).collect::<Vec<_>>(),
+        "nodes": shown(ring).map(node).collect::<Vec<_>>(),
         "moving": moves::as_json(ring, &look.moves),
     })
 }

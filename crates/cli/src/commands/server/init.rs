@@ -1,5 +1,6 @@
 //! `fermata server init`: the files of a new cluster.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -39,6 +40,17 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     let nodes = nodes
         .collect::<Result<Vec<NodeConfig>, String>>()
         .map_err(Failure::usage)?;
+    let mut taken = BTreeSet::new();
+    for address in nodes
+        .iter()
+        .flat_map(|node| [&node.grpc, &node.rest, &node.peer])
+    {
+        if !taken.insert(address) {
+            return Err(Failure::usage(format!(
+                "two nodes would listen at {address}, and each takes three ports: give them others"
+            )));
+        }
+    }
     let mut sites: Vec<String> = Vec::new();
     for node in &nodes {
         if !sites.contains(&node.site) {
