@@ -345,8 +345,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Where more nodes that are gone have labels than may have, the one of the lowest name has none
-    /// any more, but for this one.
+    /// Where more nodes that are gone have labels than may have, the one of the lowest name has
+    /// none any more, but for this one.
     fn forget_former(&mut self, last: NodeName) {
         let is_former = |(name, node): &(&NodeName, &mut Registered)| {
             node.standing != Standing::Present && !node.label.is_empty() && **name != last

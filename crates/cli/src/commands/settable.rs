@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use fermata_protocol::settings::Setting;
 
 use super::ring::joins;
-use crate::args::{JoinChoice, LeaderChoice};
+use crate::args::LeaderChoice;
 use crate::duration;
 use crate::exit::{Exit, Failure};
 
@@ -78,9 +78,8 @@ pub(super) fn setting(name: &str, value: &str) -> Result<Setting, Failure> {
         "dead_after" if value == "off" => Ok(Setting::DeadAfter(0)),
         "dead_after" => time(value).map(Setting::DeadAfter),
         "join" => choice(value).map(|join| Setting::Join(joins(join))),
-        "leader" => {
-            choice(value).map(|leader| Setting::NearestLeads(leader == LeaderChoice::Latency))
-        }
+        "leader" => choice(value)
+            .map(|leader: LeaderChoice| Setting::NearestLeads(leader == LeaderChoice::Latency)),
         _ => return Err(refused(name)),
     };
     setting.map_err(|why| Failure::usage(format!("{value:?} is no {name}: {why}")))

@@ -388,7 +388,8 @@ impl<'a> Task<'a> {
         }
         let change = RingChange::Dismiss { name, lost };
         match self.ask(change, Begun::Change).await {
-            // The node that was asked may be the one that is out; or another command was there first.
+            // The node that was asked may be the one that is out; or another command was there
+            // first.
             Err(_) if is_done().await? => Ok(()),
             ended => Ok(ended?),
         }
