@@ -295,3 +295,35 @@ pub(super) fn grant_without_lease(stage: &mut Stage) {
     stage.mend();
     stage.release(deposed);
 }
+
+/// What says that a lease is given back, on its way to a primary.
+fn gives_back(parcel: &Parcel) -> bool {
+    matches!(parcel, Parcel::Peer { message: Message::Lock(message), .. }
+        if matches!(message, lock::Message::Renew { relinquishes: true, .. }))
+}
+
+/// G14: H1 gives its lease back, which is late. H2 has resumed the section by then, and has a lease
+/// of its own; somebody asks for its end, and H3 waits.
+pub(super) fn relinquished_late(stage: &mut Stage) {
+    let [h1, h2] = [4, 5].map(|node| stage.client_with(&[node], |o| o.cached_gets = true));
+    let (h3, other) = (stage.client(&[6]), stage.client(&[6]));
+    let Some(s1) = enter_for_long(stage, h1) else {
+        return;
+    };
+    stage.put(h1, s1, "v1");
+    let late = stage.hold(gives_back);
+    if let Some(section) = stage.world.clients[h1.0 as usize].name_of(s1) {
+        stage.call(h1, Call::Relinquish { section });
+    }
+    let resume = stage.resume(h2, s1);
+    let Some(s2) = stage.entered(resume) else {
+        return;
+    };
+    stage.put(h2, s2, "v1.1");
+    stage.release(late);
+    stage.pass(500);
+    let third = stage.begin_enter(h3, Mode::Exclusive);
+    let (key, lock_ref) = (stage.key.clone(), stage.queue_at(A)[0]);
+    stage.call(other, Call::Release { key, lock_ref });
+    stage.overwrites((h3, third), (h2, s2));
+}

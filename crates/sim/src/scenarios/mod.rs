@@ -542,6 +542,11 @@ const LIST: &[Scenario] = &[
         play: leases::relinquished,
     },
     Scenario {
+        name: "g14-relinquished-late",
+        about: "a lease is given back when another has the section already, and a lease of its own",
+        play: leases::relinquished_late,
+    },
+    Scenario {
         name: "g14-resumed-before-primary",
         about: "the primary dies while a section that was taken over waits for a lease",
         play: leases::resumed_before_primary,
