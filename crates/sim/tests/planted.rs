@@ -16,9 +16,13 @@ use fermata_sim::planted::{all, spring};
 /// complain of what is kept for a disk that is lost, or until it is replaced, or of a listing or of
 /// an eventual get, which may be stale. That a client was told that a value is gone is said by the
 /// run, and is no checker's name.
-const EXPECTED: [Bug; 36] = [
+const EXPECTED: [Bug; 40] = [
     Bug::DrainIgnored,
     Bug::DrainedInTurns,
+    Bug::GivenToFull,
+    Bug::GivenToLaggard,
+    Bug::FullAnswersForPrimary,
+    Bug::SeatedReplaces,
     Bug::DeadAtOnce,
     Bug::SeatedJoins,
     Bug::DrainingJoins,

@@ -517,6 +517,14 @@ planted_bugs! {
     NearestAtOnce,
     /// R12: of two nodes that drain each gives the other what it leads.
     DrainedInTurns,
+    /// R12: a log is handed over to a node without room on its disk.
+    GivenToFull,
+    /// R12: a node that drains gives its logs to a seat that lags behind a snapshot.
+    GivenToLaggard,
+    /// R12: a node without room refuses commands for a log that another leads.
+    FullAnswersForPrimary,
+    /// R13: the seat of a dead node is given to one that says that it has one in another group.
+    SeatedReplaces,
     /// R9: an acceptor is bound by the shorter lease while it changes.
     BoundByTheShorter,
     /// R9: who is told by a node that knows former members of the meta-group does not say who is.

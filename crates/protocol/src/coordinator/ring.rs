@@ -271,7 +271,9 @@ fn may_drain(name: NodeName, topology: &dyn Topology) -> Result<(), Refusal> {
     } = topology.ring();
     let drains = |name| registry.get(name).is_none_or(|known| known.drains);
     let heard = |name| name == topology.me() || topology.hears(name);
-    let leads = |other: NodeName| other != name && !drains(other) && heard(other);
+    let leads = |other: NodeName| {
+        other != name && !drains(other) && heard(other) && topology.has_room(other)
+    };
     let alone = |at: &&Location| {
         let view = &at.group.view;
         view.seat_of(name).is_some() && !view.nodes().any(leads)
@@ -280,10 +282,13 @@ fn may_drain(name: NodeName, topology: &dyn Topology) -> Result<(), Refusal> {
         Some(at) if !drains(name) => {
             let arc = at.group.from..=at.group.to;
             let why = format!(
-                "nobody else could lead {}: its other members drain, or are not heard",
+                "nobody else could lead {}: its other members drain, are not heard, or have no room",
                 told(at.id(), &arc)
             );
-            Err(refused(&why, "undrain another first, or start it"))
+            Err(refused(
+                &why,
+                "undrain another first, start it, or make room",
+            ))
         }
         _ => Ok(()),
     }

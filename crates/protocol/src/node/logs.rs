@@ -607,36 +607,6 @@ impl Here {
         }
     }
 
-    /// Why this node cannot take a command for a segment.
-    pub(super) fn why_not_primary(&self, segment: SegmentId) -> Option<Rejection> {
-        let Some(room) = self.segments.get(&segment) else {
-            return Some(Rejection::Elsewhere(None));
-        };
-        if !self.writable {
-            return Some(Rejection::DiskFull);
-        }
-        room.primary.is_none().then(|| self.not_primary(&room.log))
-    }
-
-    /// Another leads this log: perhaps that one.
-    fn not_primary(&self, log: &Log) -> Rejection {
-        let hint = log.primary_node();
-        Rejection::NotPrimary(hint.filter(|n| *n != self.id.name))
-    }
-
-    /// Why this node cannot answer for the present of a segment.
-    pub(super) fn why_not_leased(&self, segment: SegmentId, step: &Step<'_>) -> Option<Rejection> {
-        match self.segments.get(&segment) {
-            None => Some(Rejection::Elsewhere(None)),
-            // One that has proposed the end renews nothing any more: the next one does.
-            Some(room) if !room.log.is_primary() => Some(self.not_primary(&room.log)),
-            Some(room) if !room.log.has_lease(step.now, &self.config.timing) => {
-                Some(Rejection::NotPrimary(None))
-            }
-            Some(_) => None,
-        }
-    }
-
     pub(super) fn propose_to_group(
         &mut self,
         from: NodeName,

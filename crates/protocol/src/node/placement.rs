@@ -12,11 +12,11 @@
 //! before the next time. So a log that a seat does not keep, or that two sites win in turns, moves
 //! ever more rarely.
 
-use super::agenda::Room;
 use super::usage::{self, Seats};
 use super::{Here, Node, Step};
 use crate::base::{Bug, KeyId, LogId, Micros, NodeName, Now, Scope, Seat, SegmentId, SiteId};
 use crate::command::{Body, Command, LockCommand};
+use crate::lock::Rejection;
 use crate::paxos::Log;
 use crate::register::Owner;
 use crate::request::Mode;
@@ -33,8 +33,8 @@ const GIVEN_DOUBLINGS_MAX: u32 = 8;
 
 impl Node {
     /// Gives one log to the seat that should lead it, at most one a beat. A node that is about to
-    /// stop, or drains, gives away all that it leads: what it has given away may have come back,
-    /// since others hear it as they always did (G33).
+    /// stop, or drains, or whose disk is full, gives away all that it leads: what it has given away
+    /// may have come back, since others hear it as they always did (G33).
     pub(super) fn place_primaries(&mut self, step: &mut Step<'_>) {
         if self.here.retiring && !self.here.config.planted.has(Bug::RetiringKeeps) {
             return self.give_away(step);
@@ -42,7 +42,7 @@ impl Node {
         if !self.here.started || self.here.retiring {
             return;
         }
-        if self.here.drains(self.here.id.name) {
+        if self.here.drains(self.here.id.name) || !self.here.writable {
             return self.give_away(step);
         }
         self.here.forgive(step.now);
@@ -83,16 +83,15 @@ impl Node {
         self.give_away(step);
     }
 
-    /// Hands everything over to whoever is there to take it. Of two that drain neither gives the
-    /// other what it would give back.
+    /// Hands everything over to whoever is there to take it.
     pub(super) fn give_away(&mut self, step: &mut Step<'_>) {
         let led: Vec<(LogId, Seat)> = self
             .here
             .led_logs()
-            .filter_map(|log| Some((log.id(), self.here.successor(log, step.now)?)))
-            .filter(|(id, to)| {
-                let in_turns = self.here.config.planted.has(Bug::DrainedInTurns);
-                self.here.retiring || in_turns || !self.here.drains_at(*id, *to)
+            .filter_map(|log| {
+                let to = self.here.successor(log, step.now)?;
+                let takes = self.here.takes(log, to, step.now);
+                takes.then_some((log.id(), to))
             })
             .collect();
         for (id, to) in led {
@@ -283,7 +282,24 @@ impl Here {
         heard.is_some_and(|at| at + self.config.timing.lease > now.monotonic)
     }
 
-    /// A seat that is alive, other than this node's: one that does not lag, if there is one.
+    /// Whether a log is given to that seat because this node is to lead no more. Of two that drain
+    /// neither gives the other what it would give back, unless its own disk is full and the other's
+    /// is not; nobody who has no room is given anything, nor one who lags behind a snapshot (G32).
+    /// One that stops gives to whoever there is.
+    fn takes(&self, log: &Log, to: Seat, now: Now) -> bool {
+        let planted = self.config.planted;
+        let name = log.view().node_at(to);
+        let drains = name.is_some_and(|name| self.drains(name)) && self.writable;
+        let room = name.is_some_and(|name| self.has_room(name)) || planted.has(Bug::GivenToFull);
+        let lags = log.is_behind(to, now, &self.config.timing);
+        self.retiring
+            || room
+                && (!drains || planted.has(Bug::DrainedInTurns))
+                && (!lags || planted.has(Bug::GivenToLaggard))
+    }
+
+    /// A seat that is alive, other than this node's: one that has room, does not drain and does not
+    /// lag, if there is one.
     fn successor(&self, log: &Log, now: Now) -> Option<Seat> {
         let seats = (0..log.view().len() as u8).map(Seat);
         let others = seats.filter(|seat| *seat != log.seat());
@@ -292,21 +308,51 @@ impl Here {
             name.is_some_and(|name| self.is_alive(name, now))
         });
         living.min_by_key(|seat| {
-            let drains = self.drains_at(log.id(), *seat);
-            (drains, log.is_behind(*seat, now, &self.config.timing))
+            let name = log.view().node_at(*seat);
+            let has_room = name.is_none_or(|name| self.has_room(name));
+            let full = !has_room && !self.config.planted.has(Bug::GivenToFull);
+            let drains = name.is_some_and(|name| self.drains(name));
+            (full, drains, log.is_behind(*seat, now, &self.config.timing))
         })
-    }
-
-    /// Whether the node that has a seat in a log drains.
-    fn drains_at(&self, id: LogId, seat: Seat) -> bool {
-        let log = self.log(Room::of(id));
-        let name = log.and_then(|log| log.view().node_at(seat));
-        name.is_some_and(|name| self.drains(name))
     }
 
     /// Whether a node is to lead nothing, as far as this one knows.
     fn drains(&self, name: NodeName) -> bool {
         let known = self.registry.get(name);
         known.is_some_and(|known| known.drains) && !self.config.planted.has(Bug::DrainIgnored)
+    }
+
+    /// Why this node cannot take a command for a segment.
+    pub(super) fn why_not_primary(&self, segment: SegmentId) -> Option<Rejection> {
+        let Some(room) = self.segments.get(&segment) else {
+            return Some(Rejection::Elsewhere(None));
+        };
+        let elsewhere = room.primary.is_none().then(|| self.not_primary(&room.log));
+        // Its own disk is no matter where another leads.
+        let leads_elsewhere = matches!(elsewhere, Some(Rejection::NotPrimary(Some(_))))
+            && !self.config.planted.has(Bug::FullAnswersForPrimary);
+        match self.writable || leads_elsewhere {
+            true => elsewhere,
+            false => Some(Rejection::DiskFull),
+        }
+    }
+
+    /// Another leads this log: perhaps that one.
+    fn not_primary(&self, log: &Log) -> Rejection {
+        let hint = log.primary_node();
+        Rejection::NotPrimary(hint.filter(|n| *n != self.id.name))
+    }
+
+    /// Why this node cannot answer for the present of a segment.
+    pub(super) fn why_not_leased(&self, segment: SegmentId, step: &Step<'_>) -> Option<Rejection> {
+        match self.segments.get(&segment) {
+            None => Some(Rejection::Elsewhere(None)),
+            // One that has proposed the end renews nothing any more: the next one does.
+            Some(room) if !room.log.is_primary() => Some(self.not_primary(&room.log)),
+            Some(room) if !room.log.has_lease(step.now, &self.config.timing) => {
+                Some(Rejection::NotPrimary(None))
+            }
+            Some(_) => None,
+        }
     }
 }

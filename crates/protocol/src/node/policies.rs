@@ -108,7 +108,10 @@ impl Here {
         };
         let present = self.registry.present();
         let may = present.filter(|(name, node)| {
-            let able = !node.drains && self.has_room(*name) && self.hears(*name, step);
+            let seated = group != GroupId::META
+                && self.seen.spares.is_seated(*name)
+                && !self.config.planted.has(Bug::SeatedReplaces);
+            let able = !node.drains && !seated && self.has_room(*name) && self.hears(*name, step);
             able && view.seat_of(*name).is_none()
         });
         let candidates = may.map(|(name, node)| Candidate {

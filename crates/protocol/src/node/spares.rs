@@ -49,6 +49,11 @@ impl Spares {
         }
     }
 
+    /// Whether a node has said last that it has a seat.
+    pub(super) fn is_seated(&self, name: NodeName) -> bool {
+        self.seated.contains(&name)
+    }
+
     fn age(&self, name: NodeName, now: Micros) -> Micros {
         let life = self.lives.get(&name);
         life.map_or(0, |(since, _)| now.saturating_sub(*since))
@@ -116,7 +121,7 @@ impl Here {
                 .locations()
                 .filter(|at| at.id() != GroupId::META);
             owners.any(|at| at.group.view.seat_of(name).is_some())
-                || self.seen.spares.seated.contains(&name) && !planted.has(Bug::SeatedJoins)
+                || self.seen.spares.is_seated(name) && !planted.has(Bug::SeatedJoins)
         };
         let present = self.registry.present();
         let may = present.filter(|(name, node)| {

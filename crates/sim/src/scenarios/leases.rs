@@ -1,6 +1,7 @@
 //! Leases where two rules cross: with a change of primary, with a new generation, with clocks at
 //! the edge of their bound.
 
+use super::Scenario;
 use super::locks::{LONG, enter_for_long};
 use super::stage::{A, B, C, Stage, reads_by};
 use crate::history::{Heard, OpId, SectionIx};
@@ -11,6 +12,20 @@ use fermata_protocol::command::{Body, SegmentCommand};
 use fermata_protocol::paxos::{Entry, Message as Paxos};
 use fermata_protocol::request::{Held, Mode};
 use fermata_protocol::{Message, lock};
+
+/// Of leases that are given back.
+pub(super) const LIST: &[Scenario] = &[
+    Scenario {
+        name: "g14-relinquished",
+        about: "a client that has given its section's lease back does nothing more in it",
+        play: relinquished,
+    },
+    Scenario {
+        name: "g14-relinquished-late",
+        about: "a lease is given back when another has the section already, and a lease of its own",
+        play: relinquished_late,
+    },
+];
 
 /// H1 holds for long, and reads from memory; its heartbeats are lost. H2 takes the section over,
 /// which is agreed, and waits for H1's lease.

@@ -16,6 +16,7 @@ mod commands;
 mod early;
 mod eventual;
 mod found;
+mod full;
 mod identity;
 mod keyspaces;
 mod learners;
@@ -537,16 +538,6 @@ const LIST: &[Scenario] = &[
         play: found::resume_beside_lease,
     },
     Scenario {
-        name: "g14-relinquished",
-        about: "a client that has given its section's lease back does nothing more in it",
-        play: leases::relinquished,
-    },
-    Scenario {
-        name: "g14-relinquished-late",
-        about: "a lease is given back when another has the section already, and a lease of its own",
-        play: leases::relinquished_late,
-    },
-    Scenario {
         name: "g14-resumed-before-primary",
         about: "the primary dies while a section that was taken over waits for a lease",
         play: leases::resumed_before_primary,
@@ -978,6 +969,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(eventual::LIST)
         .chain(rotten::LIST)
         .chain(policies::LIST)
+        .chain(leases::LIST)
         .chain(records::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }

@@ -3,6 +3,7 @@
 //! A leads the segment first, at site one. A primary that moves too often breaks no promise, so
 //! that these schedules say themselves what they expect.
 
+use super::full::slowest;
 use super::stage::{A, B, C, Stage, value};
 use crate::history::Heard;
 use crate::nemesis;
@@ -311,4 +312,32 @@ pub(super) fn retiring(stage: &mut Stage) {
     stage.pass(2_000);
     let after = leads(&stage.world, segment, A);
     stage.expect(!after, "a node that is about to stop leads nothing");
+}
+
+/// B and C drain when A, the only other one, comes back far behind.
+pub(super) fn drained_to_laggard(stage: &mut Stage) {
+    if far_behind(stage, 64).is_none() {
+        return;
+    }
+    let parts = stage.lose(|p| part(p).is_some());
+    stage.world.start(A);
+    stage.pass(20_000);
+    for name in [B, C] {
+        drain(stage, name, true);
+    }
+    let client = stage.client(&[5]);
+    let round = |stage: &Stage| ballot_at(stage, B).map_or(0, |ballot| ballot.round);
+    let before = round(stage);
+    slowest(stage, client, 10, "l");
+    let after = round(stage);
+    stage.expect(
+        after <= before + 1,
+        "nobody gives a log to a seat that lags because it drains",
+    );
+    stage.release(parts);
+    for name in [B, C] {
+        drain(stage, name, false);
+    }
+    stage.pass(30_000);
+    stage.section(client, "v2");
 }

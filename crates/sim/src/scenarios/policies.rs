@@ -4,9 +4,10 @@
 //! A seat too many, or a leader that is farther than another, breaks no promise: these schedules
 //! say themselves what they expect.
 
-use super::Scenario;
+use super::full::set_full;
 use super::ring::FIRST;
 use super::stage::{A, B, C, Stage, candidacy_of};
+use super::{Scenario, full, placement};
 use crate::network::Parcel;
 use crate::world::World;
 use crate::{cluster, nemesis};
@@ -28,6 +29,36 @@ pub(super) const LIST: &[Scenario] = &[
         play: spare_full,
     },
     Scenario {
+        name: "drain-beside-full",
+        about: "a node drains, and gives what it leads to whoever has room on the disk",
+        play: full::drain_beside_full,
+    },
+    Scenario {
+        name: "full-beside-drained",
+        about: "a disk is full, and those drain who have room on theirs",
+        play: full::full_beside_drained,
+    },
+    Scenario {
+        name: "full-beside-full",
+        about: "a disk is full beside another one, and the rest is a quorum",
+        play: full::full_beside_full,
+    },
+    Scenario {
+        name: "drained-to-laggard",
+        about: "nodes drain while the only other one lags behind a snapshot",
+        play: placement::drained_to_laggard,
+    },
+    Scenario {
+        name: "replaced-once",
+        about: "two groups lose a member each, and there is one spare",
+        play: full::replaced_once,
+    },
+    Scenario {
+        name: "replaced-beside-drains",
+        about: "a member is dead beside nodes that drain, and is replaced by none of them",
+        play: full::replaced_beside_drains,
+    },
+    Scenario {
         name: "leader-moves",
         about: "a group is led by the member that is the nearest to a quorum, after three looks",
         play: leader_moves,
@@ -38,20 +69,20 @@ const SECOND: GroupId = GroupId(2);
 const FOURTH: NodeName = NodeName(4);
 const FIFTH: NodeName = NodeName(5);
 /// The nodes without a seat of [`cluster::spared`].
-const SPARE: NodeName = NodeName(7);
-const LEAVING: NodeName = NodeName(8);
+pub(super) const SPARE: NodeName = NodeName(7);
+pub(super) const LEAVING: NodeName = NodeName(8);
 
-fn decide(stage: &mut Stage, command: GroupCommand) {
+pub(super) fn decide(stage: &mut Stage, command: GroupCommand) {
     let session = stage.world.dice.draw();
     nemesis::propose(&mut stage.world, session, command);
 }
 
-fn settle(stage: &mut Stage, setting: Setting) {
+pub(super) fn settle(stage: &mut Stage, setting: Setting) {
     decide(stage, GroupCommand::Settle(setting));
 }
 
 /// In how many groups that own segments a node has a seat.
-fn seats(world: &World, name: NodeName) -> usize {
+pub(super) fn seats(world: &World, name: NodeName) -> usize {
     let has = |group: &GroupId| nemesis::present_view(world, *group).seat_of(name).is_some();
     [FIRST, SECOND].iter().filter(|group| has(group)).count()
 }
@@ -119,7 +150,7 @@ fn spare_full(stage: &mut Stage) {
     stage.again(|setup| setup.cluster = cluster::spared());
     let user = stage.client(&[2]);
     stage.section(user, "v1");
-    set_full(stage, true);
+    set_full(stage, SPARE, true);
     // The others hear of it with the first thing that it cannot write.
     let (name, drains) = (LEAVING, true);
     decide(stage, GroupCommand::Drain { name, drains });
@@ -127,25 +158,16 @@ fn spare_full(stage: &mut Stage) {
     stage.pass(60_000);
     let none = seats(&stage.world, SPARE) == 0;
     stage.expect(none, "who has no room is given no seat");
-    set_full(stage, false);
+    set_full(stage, SPARE, false);
     let joined = in_time(stage, |w| seats(w, SPARE) > 0);
     stage.expect(joined, "who has room is given a seat");
-    set_full(stage, true);
+    set_full(stage, SPARE, true);
     stage.section(user, "v2");
     stage.pass(5_000);
     stage.section(user, "v3");
-    set_full(stage, false);
+    set_full(stage, SPARE, false);
     stage.pass(5_000);
     stage.section(user, "v4");
-}
-
-/// Makes an end of the room on the spare's disk, which it meets at its next write; or makes room
-/// again.
-fn set_full(stage: &mut Stage, full: bool) {
-    let machine = stage.world.machines.get_mut(&SPARE);
-    let disk = &mut machine.expect("a node of this world").disk;
-    (disk.copies, disk.greedy) = (true, true);
-    disk.set_full(full);
 }
 
 /// Whether a node leads the group.

@@ -127,10 +127,13 @@ fn a_node_drains_where_another_can_lead() {
     bench.drains(c);
     let why = "nobody else could lead";
     refused(&mut bench, 3, drain(FIRST), why);
+    bench.cluster.known.silent.clear();
+    bench.cluster.known.full.push(b);
+    refused(&mut bench, 7, drain(FIRST), why);
+    bench.cluster.known.full.clear();
     // It has no seat, or drains already.
     asked(&mut bench, 4, drain(SPARE));
     asked(&mut bench, 5, drain(c));
-    bench.cluster.known.silent.clear();
     asked(&mut bench, 6, drain(FIRST));
 }
 
