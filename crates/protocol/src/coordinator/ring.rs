@@ -282,7 +282,7 @@ fn may_drain(name: NodeName, topology: &dyn Topology) -> Result<(), Refusal> {
         Some(at) if !drains(name) => {
             let arc = at.group.from..=at.group.to;
             let why = format!(
-                "nobody else could lead {}: its other members drain, are not heard, or have no room",
+                "nobody else could lead {}: others drain, are not heard, or have no room",
                 told(at.id(), &arc)
             );
             Err(refused(
