@@ -157,6 +157,8 @@ impl Keeper {
     fn obey(&mut self, command: Command) {
         self.touched = clock::monotonic();
         match command {
+            // Its sections are given up already: who asks hears that it is kept here no more.
+            Command::Call(..) if self.parts() => {}
             Command::Call(call, tell, _permit) => {
                 let ticket = self.hosted.ticket();
                 self.begun = true;
@@ -193,6 +195,12 @@ impl Keeper {
     fn give_up(&mut self) {
         self.hosted.forget(self.session.id());
         self.moving = true;
+    }
+
+    /// Whether it has begun to give its sections' leases back.
+    fn parts(&self) -> bool {
+        let mut waiting = self.waiting.values();
+        waiting.any(|waiter| matches!(waiter, Waiter::Moves(_)))
     }
 
     /// Of a session that goes on elsewhere: once what was asked here is answered, gives the leases

@@ -343,11 +343,24 @@ async fn a_node_that_drains_hands_its_sessions_over() {
     User::open(&cluster, 0, 0).await.unwrap();
 }
 
-/// Where every node drains there is nobody to go to.
+/// Where nobody else is there to go to, a node does not drain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_only_node_keeps_its_sessions_while_it_drains() {
+async fn the_only_node_does_not_drain_and_keeps_its_sessions() {
     let cluster = TestCluster::start(1).await;
-    cluster.drain(0, 0, true).await;
+    let drain = v1::Drain {
+        node: 1,
+        drains: true,
+    };
+    let change = v1::ChangeRingRequest {
+        header: Session::new(0x0d_0000).header(),
+        change: Some(v1::change_ring_request::Change::Drain(drain)),
+    };
+    let refused = cluster.client(0).await.change_ring(change).await;
+    let refused = refused.unwrap_err();
+    assert!(
+        refused.message().contains("nobody else could lead"),
+        "{refused}"
+    );
     let mut counter = Counter::enter(User::open(&cluster, 0, 0).await.unwrap(), "c").await;
     counter.add("c").await.unwrap();
 }

@@ -30,6 +30,8 @@ use plan::{Step, Wish};
 
 /// How often the ring is looked at while something goes on.
 const LOOKS: Duration = Duration::from_millis(200);
+/// How long a node that is to have seats is waited for to be heard.
+const JOINS: Duration = Duration::from_secs(5);
 /// How long a node that drains is waited for to hand over what it keeps for clients.
 const HOMES: Duration = Duration::from_secs(15);
 
@@ -106,7 +108,12 @@ pub(super) fn joins(choice: JoinChoice) -> Option<Join> {
 /// Runs a command about nodes.
 pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, Failure> {
     let client = connect(global).await?;
-    let ring = client.ring().await?;
+    let ring = match &command {
+        NodeCommand::Add { node: new, .. } | NodeCommand::Replace { new, .. } => {
+            ring_with(&client, new).await?
+        }
+        _ => client.ring().await?,
+    };
     let known = |label: &str| plan::node(&ring, label).map_err(Failure::usage);
     let present = |label: &str| plan::present(&ring, label).map_err(Failure::usage);
     let can_be = |wish: &Wish| plan::check(&ring, wish).map_err(refused);
@@ -168,6 +175,21 @@ pub(crate) async fn nodes(global: &Global, command: NodeCommand) -> Result<u8, F
         }
     }
     Ok(0)
+}
+
+/// The ring, once the node that is to have seats is heard: it may have joined just now. Or as it is
+/// after a while.
+async fn ring_with(client: &Client, new: &str) -> Result<RingStatus, Failure> {
+    let until = Instant::now() + JOINS;
+    loop {
+        let ring = client.ring().await?;
+        let found = plan::present(&ring, new);
+        let silent = found.is_ok_and(|node| !node.heard);
+        if !silent || Instant::now() >= until {
+            return Ok(ring);
+        }
+        tokio::time::sleep(LOOKS).await;
+    }
 }
 
 fn refused(why: String) -> Failure {
