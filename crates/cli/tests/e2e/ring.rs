@@ -280,8 +280,10 @@ fn a_directory_keeps_its_name_and_one_that_is_out_is_refused() {
         || matches!(ended.0.try_wait(), Ok(Some(status)) if status.code() == Some(5)),
     );
     let (exit, said) = new.refused(0, "elsewhere");
-    assert_eq!(exit, 5, "{said}");
-    assert!(said.contains("has taken this node out"), "{said}");
+    // It may have heard that itself, durably, or hears it from the others.
+    let known = exit == 3 && said.contains("was in the cluster and has left it");
+    let told = exit == 5 && said.contains("has taken this node out");
+    assert!(known || told, "{exit}: {said}");
 }
 
 /// The node of a directory, started with nothing but addresses.

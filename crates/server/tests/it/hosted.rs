@@ -1,6 +1,6 @@
 //! Sessions that nodes keep, through generated stubs alone.
 
-use crate::common::{Choice, TestCluster, eventually, key};
+use crate::common::{Choice, Session, TestCluster, eventually, key};
 use fermata_api::v1::section_event::Event;
 use fermata_api::v1::sessions_client::SessionsClient;
 use fermata_api::{errors, v1};
