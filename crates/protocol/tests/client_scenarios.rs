@@ -567,21 +567,7 @@ fn a_poll_repeats_the_number_of_its_enter() {
 fn a_poll_that_nobody_answers_keeps_the_place() {
     let mut client = Client::new();
     let sent_at = client.now;
-    let enter = client.call(Call::Enter {
-        keys: vec![key("k")],
-        mode: Mode::Exclusive,
-        wait: 0,
-        lease: None,
-    });
-    let (at, request) = client.must_send();
-    let queued = Reply::Queued {
-        held: vec![held("k", 12)],
-        ahead: 1,
-    };
-    client.reply(at, request.number, queued);
-    let Ok(Success::Waiting { section, .. }) = client.must_end(enter) else {
-        panic!("not waiting");
-    };
+    let (section, number) = client.waits("k", 12);
     let poll = client.call(Call::Poll { section });
     client.pass(40_000_000);
     let refused = client.must_end(poll).unwrap_err();
@@ -594,7 +580,7 @@ fn a_poll_that_nobody_answers_keeps_the_place() {
     }
     let poll = client.call(Call::Poll { section });
     let (at, again) = client.must_send();
-    assert_eq!(again.number, request.number);
+    assert_eq!(again.number, number);
     let keys = vec![Entered {
         held: held("k", 12),
         value: value("v").into(),

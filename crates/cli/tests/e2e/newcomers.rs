@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{ByHand, Dev, Ports, fermata, status, text};
+use crate::support::{ByHand, Dev, Ports, eventually, fermata, status, text};
 
 /// Nodes that join the cluster of `dev`.
 pub(crate) struct Newcomers {
@@ -48,6 +48,14 @@ impl Newcomers {
 
     pub(crate) fn start(&self, number: u16, site: &str) -> ByHand {
         ByHand(self.command(number, site).spawn().expect("a node starts"))
+    }
+
+    /// Starts a node, which the nodes of `dev` hear when this returns.
+    pub(crate) fn join(&self, dev: &Dev, number: u16, site: &str) -> ByHand {
+        let node = self.start(number, site);
+        let label = format!("new-{number}");
+        eventually("the node takes part", || hears(dev, &label));
+        node
     }
 
     /// A node that does not start: its exit status and what it says.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::newcomers::{Newcomers, hears, ring, run, run_at, well};
+use crate::newcomers::{Newcomers, ring, run, run_at, well};
 use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
 
 /// Increments by a command inside a section; prints nothing.
@@ -107,10 +107,7 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
     let mut total = counted(counters(|| dev.client(), 3));
     let mut nodes = Vec::new();
     for number in 0..3 {
-        nodes.push(new.start(number, &sites[usize::from(number)]));
-        eventually("the node takes part", || {
-            hears(&dev, &format!("new-{number}"))
-        });
+        nodes.push(new.join(&dev, number, &sites[usize::from(number)]));
     }
     let list = text(&dev.run(&["node", "list"]).stdout);
     assert!(list.contains("new-2") && list.contains("spare"), "{list}");
@@ -164,8 +161,7 @@ fn how_much_has_moved_is_told_until_nobody_owes_anything() {
     let load = "bench load --reads 0 --clients 8 --size 1000 --keys 200 --seconds 2";
     well(&dev.run(&load.split(' ').collect::<Vec<_>>()));
     assert!(ring(&dev)["moving"].is_null());
-    let node = new.start(0, "here");
-    eventually("the node takes part", || hears(&dev, "new-0"));
+    let node = new.join(&dev, 0, "here");
     // Keys move without this one; what it alone may have is waited for.
     dev.signal(2, Signal::STOP);
     let mut add = dev.client();
@@ -208,8 +204,7 @@ fn who_drains_leads_nothing_until_it_is_to_lead_again() {
     let label = order[2].as_str().expect("a label").to_owned();
     // Whoever has no seat does not know who leads: it is asked twice.
     let new = Newcomers::of(&dev);
-    let _spare = new.start(0, "here");
-    eventually("the node takes part", || hears(&dev, "new-0"));
+    let _spare = new.join(&dev, 0, "here");
     for _ in 0..2 {
         well(&run(new.client(&[0]), &["node", "drain", &label]));
     }
@@ -260,8 +255,7 @@ fn a_directory_keeps_its_name_and_one_that_is_out_is_refused() {
     let dev = Dev::start(&[]);
     let new = Newcomers::of(&dev);
     drop(new.start(0, "elsewhere"));
-    let started = new.start(0, "elsewhere");
-    eventually("the node takes part", || hears(&dev, "new-0"));
+    let started = new.join(&dev, 0, "elsewhere");
     assert_eq!(ring(&dev)["nodes"].as_array().map(Vec::len), Some(4));
     // Its files are all that it needs.
     drop(started);

@@ -75,8 +75,7 @@ fn what_cannot_be_is_refused_before_anything_is_asked() {
     let new = Newcomers::of(&dev);
     let first = labels(&dev);
     let [a, b] = [&first[0][..], &first[1]];
-    let spare = new.start(0, "here");
-    eventually("the node takes part", || hears(&dev, "new-0"));
+    let spare = new.join(&dev, 0, "here");
     let refused = |command: &[&str], exit, why| refused(&dev, command, exit, why);
     refused(&["node", "add", "nobody"], 2, "no node \"nobody\"");
     refused(
@@ -158,8 +157,7 @@ fn who_comes_where_it_does_not_belong_is_refused_at_once() {
     // The directory of a node of another cluster.
     new.seed = seeds;
     drop(new.start(3, "here"));
-    let started = new.start(3, "here");
-    eventually("the node takes part", || hears(&dev, "new-3"));
+    let started = new.join(&dev, 3, "here");
     drop(started);
     let other = Dev::start(&[]);
     let seed = other.nodes[0]["grpc"].as_str().expect("an address");
@@ -178,11 +176,9 @@ fn of_two_changes_at_once_each_is_done_or_changes_nothing() {
     let dev = Dev::start(&[]);
     let new = Newcomers::of(&dev);
     let first = labels(&dev);
-    let _nodes: Vec<ByHand> = (0..3).map(|number| new.start(number, "here")).collect();
-    for number in 0..3 {
-        let label = format!("new-{number}");
-        eventually("the node takes part", || hears(&dev, &label));
-    }
+    let _nodes: Vec<ByHand> = (0..3)
+        .map(|number| new.join(&dev, number, "here"))
+        .collect();
     well(&dev.run(&["put", "k", "v"]));
     // Both may be.
     let both = [
@@ -221,8 +217,7 @@ fn of_two_changes_at_once_each_is_done_or_changes_nothing() {
 fn a_change_without_a_quorum_is_unknown_and_done_when_it_is_asked_for_again() {
     let dev = Dev::start(&[]);
     let new = Newcomers::of(&dev);
-    let _spare = new.start(0, "here");
-    eventually("the node takes part", || hears(&dev, "new-0"));
+    let _spare = new.join(&dev, 0, "here");
     well(&dev.run(&["put", "k", "v"]));
     for node in [1, 2] {
         dev.signal(node, Signal::STOP);
@@ -252,11 +247,9 @@ fn a_member_that_is_lost_while_another_is_replaced_is_replaced_too() {
     let dev = Dev::start(&[]);
     let new = Newcomers::of(&dev);
     let first = labels(&dev);
-    let _nodes: Vec<ByHand> = (0..2).map(|number| new.start(number, "here")).collect();
-    for number in 0..2 {
-        let label = format!("new-{number}");
-        eventually("the node takes part", || hears(&dev, &label));
-    }
+    let _nodes: Vec<ByHand> = (0..2)
+        .map(|number| new.join(&dev, number, "here"))
+        .collect();
     for key in 0..200 {
         well(&dev.run(&["put", &format!("k{key}"), "v"]));
     }

@@ -348,19 +348,23 @@ impl Session {
         wait: bool,
         out: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
-        let section = self.sections.get(&id).ok_or_else(over)?;
-        if matches!(section.stage, Stage::Leaving | Stage::Over) {
-            return Err(over());
-        }
+        let polled = self.present(id)?.polled;
         if !wait {
             let result = Ok(Success::Left);
             out.push(Event::Done { ticket, result });
         }
-        if let Some((number, _)) = section.polled {
+        if let Some((number, _)) = polled {
             self.polls.remove(&number);
         }
         self.start_leave(now, wait.then_some(ticket), id, None, out);
         Ok(())
+    }
+
+    /// A section that its client may still act in.
+    fn present(&self, id: SectionId) -> Result<&Section, Refusal> {
+        let section = self.sections.get(&id);
+        let is_over = |section: &&Section| matches!(section.stage, Stage::Leaving | Stage::Over);
+        section.filter(|section| !is_over(section)).ok_or_else(over)
     }
 
     fn relinquish(
@@ -370,10 +374,7 @@ impl Session {
         id: SectionId,
         out: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
-        let section = self.sections.get_mut(&id).ok_or_else(over)?;
-        if matches!(section.stage, Stage::Leaving | Stage::Over) {
-            return Err(over());
-        }
+        let section = self.present(id)?;
         if !section.open.is_empty() {
             return Err(Refusal::definite(
                 Code::Busy,

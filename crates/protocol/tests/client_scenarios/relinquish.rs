@@ -32,21 +32,7 @@ fn a_lease_is_given_back_by_who_has_entered_and_has_nothing_open() {
 #[test]
 fn who_has_not_entered_has_no_lease_to_give_back() {
     let mut client = Client::new();
-    let enter = client.call(Call::Enter {
-        keys: vec![key("k")],
-        mode: Mode::Exclusive,
-        wait: 0,
-        lease: None,
-    });
-    let (at, request) = client.must_send();
-    let queued = Reply::Queued {
-        held: vec![held("k", 12)],
-        ahead: 3,
-    };
-    client.reply(at, request.number, queued);
-    let Ok(Success::Waiting { section, .. }) = client.must_end(enter) else {
-        panic!("not waiting");
-    };
+    let (section, _) = client.waits("k", 12);
     let waits = client.call(Call::Relinquish { section });
     assert!(client.must_end(waits).is_ok());
     assert!(client.sent().is_none(), "nothing is said of a lease");

@@ -199,6 +199,27 @@ impl Client {
         }
     }
 
+    /// Asks for a key without waiting, and is told that another is ahead: the section, and the
+    /// number of its enter.
+    pub(crate) fn waits(&mut self, name: &'static str, lock_ref: u64) -> (SectionId, u64) {
+        let enter = self.call(Call::Enter {
+            keys: vec![key(name)],
+            mode: Mode::Exclusive,
+            wait: 0,
+            lease: None,
+        });
+        let (at, request) = self.must_send();
+        let queued = Reply::Queued {
+            held: vec![held(name, lock_ref)],
+            ahead: 1,
+        };
+        self.reply(at, request.number, queued);
+        match self.must_end(enter) {
+            Ok(Success::Waiting { section, .. }) => (section, request.number),
+            other => panic!("not waiting: {other:?}"),
+        }
+    }
+
     pub(crate) fn put(
         &mut self,
         section: SectionId,
