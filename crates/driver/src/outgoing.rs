@@ -164,7 +164,7 @@ mod tests {
     fn hello(names: usize) -> Message {
         Message::Hello(Hello {
             cluster: ClusterId(7),
-            registry: Registry::beginning(&sites(names), &Timing::default(), wire::VERSION),
+            registry: Registry::beginning(&sites(names), Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION)),
             complete: false,
             answer: false,
         })

@@ -24,6 +24,7 @@ use crate::io::{Effects, Memory, Write};
 use crate::paxos::{self, Log};
 use crate::registry::{Registered, Registry, Standing};
 use crate::sessions::Sessions;
+use crate::settings::Settings;
 use crate::wire::{self, record};
 use alloc::borrow::ToOwned as _;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -93,9 +94,14 @@ pub fn directory(version: u16, config: &Config, memory: &dyn Memory) -> Result<V
     }
 }
 
+/// Those of a node's file, which a directory of an earlier version takes.
+fn settings_of(config: &Config) -> Settings {
+    Settings::beginning(&config.timing, &config.limits, wire::VERSION)
+}
+
 fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
     let mut fx = Effects::new();
-    let beginning = Registry::beginning(&config.cluster, &config.timing, wire::VERSION);
+    let beginning = Registry::beginning(&config.cluster, settings_of(config));
     let registry = memory.get(&record::node("registry")).map_err(damaged)?;
     if let Some(registry) = registry {
         let now = wire::decode::<OldRegistry>(&registry).map_err(damaged)?;
@@ -237,7 +243,7 @@ fn registry(
     };
     let old: Vec<(NodeName, Incarnation)> = wire::decode(&old).map_err(damaged)?;
     let file = &config.cluster;
-    let mut registry = Registry::beginning(file, &config.timing, wire::VERSION);
+    let mut registry = Registry::beginning(file, settings_of(config));
     for (name, incarnation) in old {
         if let Some(node) = file.nodes.iter().find(|node| node.name == name) {
             registry.meet(node, incarnation);

@@ -110,9 +110,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Nobody has met anybody yet.
-    pub fn beginning(file: &Cluster, timing: &Timing, format: u16) -> Registry {
-        let settings = Settings::beginning(timing, format);
+    /// Nobody has met anybody yet, and all have these settings of their files.
+    pub fn beginning(file: &Cluster, settings: Settings) -> Registry {
         let names = file.nodes.iter().map(|node| node.name.0);
         let next = NodeName(names.max().unwrap_or(0).saturating_add(1));
         Registry {
@@ -450,7 +449,7 @@ mod tests {
 
     fn founded() -> Registry {
         let file = file();
-        let mut registry = Registry::beginning(&file, &Timing::default(), wire::VERSION);
+        let mut registry = Registry::beginning(&file, Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION));
         for node in &file.nodes {
             registry.meet(node, Incarnation(node.name.0.into()));
         }
@@ -523,7 +522,7 @@ mod tests {
 
     #[test]
     fn what_all_know_is_settled_unless_another_node_was_admitted_since() {
-        let mut registry = Registry::beginning(&file(), &Timing::default(), wire::VERSION);
+        let mut registry = Registry::beginning(&file(), Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION));
         registry.found();
         let next = Setting::Format(wire::VERSION + 1);
         registry.settle(next, Planted::NONE).expect("the next one");

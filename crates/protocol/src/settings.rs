@@ -1,5 +1,5 @@
-//! Durations on which nodes rely across each other, and the format that they write: the cluster's,
-//! not a node's.
+//! Durations on which nodes rely across each other, the format that they write, and how long keys
+//! and values may be: the cluster's, not a node's.
 //!
 //! **Problem.** A primary answers from its memory while it believes that a quorum is bound to it
 //! (F10). How long that is, each of the two counts for itself. Where one counts longer than the
@@ -24,10 +24,17 @@
 //!
 //! The time that a request may take ([`Timing::request`]) is such a duration as well: what looks
 //! after keys takes an operation for ended when it has passed. It never changes.
+//!
+//! How long keys and values may be is asked of clients alone, by the node that coordinates, as it
+//! knows it. What has been taken is kept, moved and read however short they have to be since:
+//! nodes take from each other, and log, what any cluster may be set to
+//! ([`Limits::key_most`], [`Limits::value_most`]). So neither raising nor lowering waits for
+//! anybody.
 
-use crate::base::{Bug, Config, Micros, Planted, Timing};
+use crate::base::{Bug, Config, Limits, Micros, Planted, Timing};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +62,13 @@ pub struct Settings {
     /// Whether the logs of groups are led by the member that is the nearest to a quorum, and not
     /// by their first seats.
     pub nearest_leads: bool,
+    /// See [`Limits::key`], bytes.
+    pub key_bytes: u64,
+    /// See [`Limits::value`], bytes.
+    pub value_bytes: u64,
+    /// Bytes that a node moves in a second from earlier stores of the segments that it leads, a key
+    /// counted as [`Settings::MOVE_LEAST`] at least; 0: as fast as it can.
+    pub move_rate: u64,
 }
 
 /// Which group gives a node a seat that has none.
@@ -81,6 +95,12 @@ pub enum Setting {
     Join(Option<Join>),
     /// [`Settings::nearest_leads`].
     NearestLeads(bool),
+    /// [`Settings::key_bytes`].
+    KeyBytes(u64),
+    /// [`Settings::value_bytes`].
+    ValueBytes(u64),
+    /// [`Settings::move_rate`], bytes per second.
+    MoveRate(u64),
 }
 
 impl Settings {
@@ -91,8 +111,16 @@ impl Settings {
     /// process starts again, to thirty days.
     pub const DEAD_AFTER: RangeInclusive<Micros> = 10_000_000..=2_592_000_000_000;
 
-    /// Those of a new cluster, whose first nodes have these durations and write this format.
-    pub fn beginning(timing: &Timing, format: u16) -> Settings {
+    /// Bytes that a key counts for at least where moves are slowed down: what moving it costs
+    /// beside its value.
+    pub const MOVE_LEAST: u64 = 1 << 10;
+
+    /// What moves may be slowed down to, bytes per second: sixteen keys to a tebibyte.
+    pub const MOVE_RATE: RangeInclusive<u64> = 16 << 10..=1 << 40;
+
+    /// Those of a new cluster, whose first nodes have these durations and limits and write this
+    /// format.
+    pub fn beginning(timing: &Timing, limits: &Limits, format: u16) -> Settings {
         Settings {
             version: 0,
             lease: timing.lease,
@@ -103,6 +131,9 @@ impl Settings {
             dead_after: 0,
             join: None,
             nearest_leads: false,
+            key_bytes: limits.key as u64,
+            value_bytes: limits.value as u64,
+            move_rate: 0,
         }
     }
 
@@ -145,11 +176,11 @@ impl Settings {
         }
     }
 
-    /// What of a node's own durations is overruled by these, as one sentence; none if nothing is.
+    /// What a node's own file says, and these do not: one sentence, which is none if they agree.
     ///
     /// # Errors
     /// One sentence, if no lease could be kept with the beats of this node.
-    pub fn check(&self, own: &Timing) -> Result<Option<String>, String> {
+    pub fn check(&self, own: &Timing, limits: &Limits) -> Result<Option<String>, String> {
         let ms = |micros: Micros| micros / 1_000;
         let lease = self
             .before
@@ -162,18 +193,19 @@ impl Settings {
                 ms(lease)
             ));
         }
+        let (key, value) = (limits.key as u64, limits.value as u64);
         let pairs = [
-            ("lease_ms", own.lease, self.lease),
-            ("request_ms", own.request, self.request),
+            ("timing.lease_ms", ms(own.lease), ms(self.lease)),
+            ("timing.request_ms", ms(own.request), ms(self.request)),
+            ("limits.key_bytes", key, self.key_bytes),
+            ("limits.value_bytes", value, self.value_bytes),
         ];
-        let differs = pairs.into_iter().find(|(_, own, cluster)| own != cluster);
-        Ok(differs.map(|(what, own, cluster)| {
-            format!(
-                "timing.{what} is {} here and {} in the cluster: the cluster's holds",
-                ms(own),
-                ms(cluster)
-            )
-        }))
+        let differ = pairs.into_iter().filter(|(_, own, cluster)| own != cluster);
+        let differ = differ
+            .map(|(what, own, cluster)| format!("{what} is {own} here and {cluster} in the cluster"));
+        let differ: Vec<String> = differ.collect();
+        let told = format!("{}: the cluster's holds", differ.join(", "));
+        Ok((!differ.is_empty()).then_some(told))
     }
 
     /// The cluster is to have another lease, or to go by another format.
@@ -188,6 +220,13 @@ impl Settings {
             // Nobody relies on these, either.
             Setting::Join(join) => self.join = join,
             Setting::NearestLeads(so) => self.nearest_leads = so,
+            Setting::KeyBytes(bytes) => {
+                self.key_bytes = bounded("a key", bytes, Limits::KEY_MAX)?;
+            }
+            Setting::ValueBytes(bytes) => {
+                self.value_bytes = bounded("a value", bytes, Limits::VALUE_MAX)?;
+            }
+            Setting::MoveRate(rate) => self.settle_move_rate(rate)?,
         }
         self.version += 1;
         Ok(())
@@ -225,6 +264,19 @@ impl Settings {
             ));
         }
         self.dead_after = after;
+        Ok(())
+    }
+
+    /// Nobody relies on it, either.
+    fn settle_move_rate(&mut self, rate: u64) -> Result<(), String> {
+        if rate != 0 && !Settings::MOVE_RATE.contains(&rate) {
+            let (least, most) = (Settings::MOVE_RATE.start(), Settings::MOVE_RATE.end());
+            return Err(format!(
+                "a node moves {least} to {most} bytes per second, or as many as it can (0), not \
+                 {rate}; choose another"
+            ));
+        }
+        self.move_rate = rate;
         Ok(())
     }
 
@@ -281,6 +333,8 @@ impl Settings {
 
     /// A node goes by these from now on.
     pub(crate) fn rule(&self, config: &mut Config) {
+        config.limits.key = self.key_bytes as usize;
+        config.limits.value = self.value_bytes as usize;
         let (timing, planted) = (&mut config.timing, config.planted);
         let before = self.before.unwrap_or(self.lease);
         let relied = self.lease.min(before);
@@ -290,6 +344,16 @@ impl Settings {
             false => self.lease.max(before) - relied,
         };
         timing.request = self.request;
+    }
+}
+
+/// How long something may be at most.
+fn bounded(what: &str, bytes: u64, most: usize) -> Result<u64, String> {
+    match (1..=most as u64).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!(
+            "the bound of {what} is 1 to {most} bytes, not {bytes}; choose another"
+        )),
     }
 }
 
@@ -310,7 +374,7 @@ mod tests {
     /// The durations of a node that goes by a lease of 900 ms, for a while.
     fn settled() -> (Settings, Timing) {
         let timing = Timing::default();
-        (Settings::beginning(&timing, 9), timing)
+        (Settings::beginning(&timing, &Limits::default(), 9), timing)
     }
 
     #[test]
@@ -343,15 +407,64 @@ mod tests {
     #[test]
     fn what_a_node_has_of_its_own_is_overruled_or_refused() {
         let (settings, mut own) = settled();
-        assert_eq!(settings.check(&own), Ok(None));
+        let mut limits = Limits::default();
+        assert_eq!(settings.check(&own, &limits), Ok(None));
         own.lease *= 2;
-        let told = settings.check(&own).expect("it starts").expect("told");
+        limits.value = 7;
+        let told = settings.check(&own, &limits).expect("it starts");
+        let told = told.expect("told");
         assert!(told.contains("lease_ms is 1800 here and 900 in"), "{told}");
+        assert!(
+            told.contains("value_bytes is 7 here and 16777216"),
+            "{told}"
+        );
         (own.lease, own.request) = (settings.lease, 1_000);
-        let told = settings.check(&own).expect("it starts").expect("told");
+        let told = settings.check(&own, &limits).expect("it starts");
+        let told = told.expect("told");
         assert!(told.contains("request_ms is 1 here"), "{told}");
         own.beat = settings.lease / 2 + 1;
-        settings.check(&own).expect_err("no lease could be kept");
+        settings
+            .check(&own, &limits)
+            .expect_err("no lease could be kept");
+    }
+
+    #[test]
+    fn limits_and_the_rate_of_moves_have_bounds_of_their_own() {
+        let (mut settings, timing) = settled();
+        let refused = [
+            (Setting::KeyBytes(0), "1 to 32768 bytes"),
+            (Setting::KeyBytes(32_769), "1 to 32768 bytes"),
+            (Setting::ValueBytes(0), "1 to 33554432 bytes"),
+            (Setting::ValueBytes(u64::MAX), "1 to 33554432 bytes"),
+            (Setting::MoveRate(1), "as many as it can (0)"),
+            (Setting::MoveRate(u64::MAX), "as many as it can (0)"),
+        ];
+        for (change, word) in refused {
+            let before = settings;
+            let why = settings.settle(change, NONE).expect_err(word);
+            assert!(why.contains(word), "{why}");
+            assert_eq!(settings, before);
+        }
+        let taken = [
+            Setting::KeyBytes(32_768),
+            Setting::ValueBytes(1),
+            Setting::MoveRate(16 << 10),
+            Setting::MoveRate(0),
+        ];
+        for change in taken {
+            settings.settle(change, NONE).expect("within the bounds");
+            assert!(!settings.is_changing(), "nobody is waited for");
+        }
+        let mut config = Config {
+            name: NodeName(1),
+            cluster: Cluster::default(),
+            timing,
+            limits: Limits::default(),
+            formats: 9..=9,
+            planted: NONE,
+        };
+        settings.rule(&mut config);
+        assert_eq!((config.limits.key, config.limits.value), (32_768, 1));
     }
 
     #[test]

@@ -208,10 +208,11 @@ impl DriverThread {
             clock,
             pulse,
         } = parts;
-        let file = config.timing.clone();
+        let (timing, limits) = (config.timing.clone(), config.limits.clone());
+        mailbox.value_max.store(limits.value, Ordering::Relaxed);
         let driver = Driver::recover(config, id, store, clock.now(), seed)?;
         let settings = driver.node().here().registry().settings();
-        if let Some(overruled) = settings.check(&file)? {
+        if let Some(overruled) = settings.check(&timing, &limits)? {
             tracing::warn!("{overruled}");
         }
         let failed = |e: std::io::Error| format!("cannot start a thread: {e}");
@@ -279,6 +280,8 @@ impl DriverThread {
             self.tell();
             let catalogue = self.driver.node().here().catalogue().version();
             self.mailbox.catalogue.store(catalogue, Ordering::Relaxed);
+            let value_max = self.driver.node().config().limits.value;
+            self.mailbox.value_max.store(value_max, Ordering::Relaxed);
             let started = self.driver.node().is_started();
             self.pulse.beat(clock::monotonic(), started);
             let brief = self.hands.calls.values().any(|call| !call.lasting);

@@ -32,18 +32,14 @@ pub(crate) struct Service(Arc<Porter>);
 
 /// Bytes of the longest message that is read.
 ///
-/// A request is one value and a little more, and twice that much may come, so that a value which is
-/// a little too large is refused by name, not by the end of the connection. A value that some
-/// cluster would take is refused by name, too.
-pub(crate) fn largest_message(porter: &Porter) -> usize {
-    (2 * porter.value_max).max(Limits::VALUE_MAX) + (1 << 20)
-}
+/// A request is one value and a little more, and twice what any cluster takes may come, so that a
+/// value which is a little too large is refused by name, not by the end of the connection.
+pub(crate) const LARGEST_MESSAGE: usize = 2 * Limits::VALUE_MAX + (1 << 20);
 
 /// The service, its limits set.
 pub(crate) fn service(porter: Arc<Porter>) -> FermataServer<Service> {
-    let largest = largest_message(&porter);
     FermataServer::new(Service(porter))
-        .max_decoding_message_size(largest)
+        .max_decoding_message_size(LARGEST_MESSAGE)
         .max_encoding_message_size(usize::MAX)
 }
 

@@ -101,6 +101,8 @@ pub(crate) struct Mailbox {
     arrived: Condvar,
     /// How new the catalogue is that the node knows: names are looked up again when it changes.
     pub(crate) catalogue: AtomicU64,
+    /// Bytes of the largest value, as the node knows the cluster's settings.
+    pub(crate) value_max: AtomicUsize,
 }
 
 #[derive(Default)]

@@ -61,8 +61,8 @@ pub(crate) struct Porter {
     pub(crate) engine: String,
     /// This node's site.
     pub(crate) home: SiteId,
-    /// Bytes of the largest value.
-    pub(crate) value_max: usize,
+    /// Bytes of the largest value that another engine takes.
+    value_max: usize,
     /// Most keys that one answer to a listing has.
     listed_max: u32,
     /// Whether a quorum is in reach, as last seen by [`Porter::look`].
@@ -199,6 +199,20 @@ impl Porter {
             backend,
             metrics,
         }
+    }
+
+    /// Bytes of the largest value: a setting of the cluster, or what the engine takes.
+    pub(crate) fn value_max(&self) -> usize {
+        match &self.backend {
+            Backend::Driver(mailbox) => mailbox.value_max.load(Ordering::Relaxed),
+            Backend::Engine(_) => self.value_max,
+        }
+    }
+
+    /// Bytes of the longest body of a request: a value as text may be twice as long, and something
+    /// is beside it.
+    pub(crate) fn body_max(&self) -> usize {
+        2 * self.value_max() + (64 << 10)
     }
 
     /// The dictionary of keyspaces and sites.

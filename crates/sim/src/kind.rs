@@ -140,6 +140,8 @@ fn tight(dice: &mut Dice) -> Limits {
     Limits {
         key: LONG_NAME + 40,
         value: VALUE_MAX,
+        key_most: LONG_NAME + 40,
+        value_most: VALUE_MAX,
         section_keys: 4,
         grant: dice.between(200, 2_000) as usize,
         proposals: dice.between(4, 256) as usize,

@@ -211,6 +211,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DeletedUnharvested, "ring-eventual-at-one"),
     (Bug::BuriedBesideSource, "ring-delete"),
     (Bug::MoverCallsReused, "ring-late-gift"),
+    (Bug::MovesUnpaced, "moves-paced"),
+    (Bug::KeptByTheBound, "limits-lowered"),
     (Bug::QuestionsReused, "g62-late-renewal"),
     (Bug::HarvestedAtOne, "ring-gift-at-one"),
     (Bug::VoidGiftAwaited, "ring-rotten-gift"),

@@ -158,6 +158,9 @@ fn settings_to(s: Settings) -> v1::Settings {
         dead_after_us: s.dead_after,
         join: join_to(s.join),
         nearest_leads: s.nearest_leads,
+        key_bytes: s.key_bytes,
+        value_bytes: s.value_bytes,
+        move_rate: s.move_rate,
     }
 }
 
@@ -172,6 +175,9 @@ fn settings_from(s: v1::Settings) -> Result<Settings, Refusal> {
         dead_after: s.dead_after_us,
         join: join_from(s.join)?,
         nearest_leads: s.nearest_leads,
+        key_bytes: s.key_bytes,
+        value_bytes: s.value_bytes,
+        move_rate: s.move_rate,
     })
 }
 

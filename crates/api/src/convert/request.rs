@@ -46,8 +46,12 @@ fn setting(wire: Option<WireSetting>) -> Result<Setting, Refusal> {
         Some(WireSetting::DeadAfterUs(after)) => Ok(Setting::DeadAfter(after)),
         Some(WireSetting::Join(policy)) => join_from(policy).map(Setting::Join),
         Some(WireSetting::NearestLeads(so)) => Ok(Setting::NearestLeads(so)),
+        Some(WireSetting::KeyBytes(bytes)) => Ok(Setting::KeyBytes(bytes)),
+        Some(WireSetting::ValueBytes(bytes)) => Ok(Setting::ValueBytes(bytes)),
+        Some(WireSetting::MoveRate(rate)) => Ok(Setting::MoveRate(rate)),
         None => Err(bad(
-            "no setting is named: give lease_us, format, dead_after_us, join or nearest_leads",
+            "no setting is named: give lease_us, format, dead_after_us, join, nearest_leads, \
+             key_bytes, value_bytes or move_rate",
         )),
     }
 }
@@ -59,6 +63,9 @@ fn setting_to(setting: Setting) -> WireSetting {
         Setting::DeadAfter(after) => WireSetting::DeadAfterUs(after),
         Setting::Join(join) => WireSetting::Join(join_to(join)),
         Setting::NearestLeads(so) => WireSetting::NearestLeads(so),
+        Setting::KeyBytes(bytes) => WireSetting::KeyBytes(bytes),
+        Setting::ValueBytes(bytes) => WireSetting::ValueBytes(bytes),
+        Setting::MoveRate(rate) => WireSetting::MoveRate(rate),
     }
 }
 

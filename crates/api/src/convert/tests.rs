@@ -68,6 +68,9 @@ fn setting() -> impl Strategy<Value = Setting> {
         ])
         .prop_map(Setting::Join),
         any::<bool>().prop_map(Setting::NearestLeads),
+        any::<u64>().prop_map(Setting::KeyBytes),
+        any::<u64>().prop_map(Setting::ValueBytes),
+        any::<u64>().prop_map(Setting::MoveRate),
     ]
 }
 

@@ -12,7 +12,8 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 
 /// What can be changed, as its refusals say.
-const NAMES: &str = "lease, format, dead_after, join and leader";
+const NAMES: &str =
+    "lease, format, dead_after, join, leader, key_bytes, value_bytes and move_rate";
 
 /// What never changes in a cluster, and why.
 const FIXED: &[(&str, &str)] = &[
@@ -50,9 +51,6 @@ const OWN: &[&str] = &[
     "clock.bound_us",
 ];
 
-/// What each node has of its own, but refuses what comes from nodes that have more.
-const BOUNDS: &[&str] = &["limits.key_bytes", "limits.value_bytes"];
-
 /// Names in a file are as good with their table as without, and without their unit.
 fn is(known: &str, name: &str) -> bool {
     let bare = known.split('.').next_back().unwrap_or(known);
@@ -80,9 +78,23 @@ pub(super) fn setting(name: &str, value: &str) -> Result<Setting, Failure> {
         "join" => choice(value).map(|join| Setting::Join(joins(join))),
         "leader" => choice(value)
             .map(|leader: LeaderChoice| Setting::NearestLeads(leader == LeaderChoice::Latency)),
+        "key_bytes" | "limits.key_bytes" => bytes(value).map(Setting::KeyBytes),
+        "value_bytes" | "limits.value_bytes" => bytes(value).map(Setting::ValueBytes),
+        "move_rate" if value == "off" => Ok(Setting::MoveRate(0)),
+        "move_rate" => bytes(value).map(Setting::MoveRate),
         _ => return Err(refused(name)),
     };
     setting.map_err(|why| Failure::usage(format!("{value:?} is no {name}: {why}")))
+}
+
+/// A number of bytes: `16777216`, `16MiB`.
+fn bytes(value: &str) -> Result<u64, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((value, 0));
+    let number: Option<u64> = number.trim_end().parse().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "it is a number of bytes, like 65536, 64KiB or 16MiB".to_owned())
 }
 
 /// One of several words.
@@ -108,13 +120,6 @@ fn refused(name: &str) -> Failure {
              and start the node again"
         ));
     }
-    if let Some(known) = BOUNDS.iter().find(|known| is(known, name)) {
-        return no(format!(
-            "each node has its own, and takes nothing from others that is longer; raise {known} in \
-             the files of all nodes, start one after the other again, and use it when all have it; \
-             never lower it below what is stored"
-        ));
-    }
     Failure::usage(format!(
         "there is no setting {name:?}: those of a cluster are {NAMES}"
     ))
@@ -138,6 +143,10 @@ mod tests {
         is("join", "load", Setting::Join(Some(Join::Load)));
         is("join", "off", Setting::Join(None));
         is("leader", "latency", Setting::NearestLeads(true));
+        is("key_bytes", "2048", Setting::KeyBytes(2_048));
+        is("limits.value_bytes", "32MiB", Setting::ValueBytes(32 << 20));
+        is("move_rate", "512 KiB", Setting::MoveRate(512 << 10));
+        is("move_rate", "off", Setting::MoveRate(0));
     }
 
     fn sentence(name: &str) -> (Exit, String) {
@@ -163,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_a_nodes_own_is_refused_with_where_it_is() {
-        for known in OWN.iter().chain(BOUNDS) {
+        for known in OWN {
             for name in [*known, known.split('.').next_back().expect("a name")] {
                 let (exit, sentence) = sentence(name);
                 assert_eq!(exit, Exit::Refused, "{name}");
@@ -178,7 +187,14 @@ mod tests {
         let (exit, said) = sentence("leases");
         assert_eq!(exit, Exit::Usage);
         assert!(said.contains(NAMES), "{said}");
-        let no_value = setting("join", "everywhere").expect_err("no value");
-        assert_eq!(no_value.exit, Exit::Usage);
+        for (name, value) in [
+            ("join", "everywhere"),
+            ("value_bytes", "16MB"),
+            ("value_bytes", "99999999999GiB"),
+            ("move_rate", "fast"),
+        ] {
+            let no_value = setting(name, value).expect_err("no value");
+            assert_eq!(no_value.exit, Exit::Usage);
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! `fermata settings`: what all nodes of a cluster count alike, and another read
-//! lease or format.
+//! `fermata settings`: what all nodes of a cluster count alike, and how it is changed.
 
 use std::time::Duration;
 
@@ -69,6 +68,9 @@ async fn bring_about(
         Setting::DeadAfter(after) => settings.dead_after == after,
         Setting::Join(join) => settings.join == join,
         Setting::NearestLeads(nearest) => settings.nearest_leads == nearest,
+        Setting::KeyBytes(bytes) => settings.key_bytes == bytes,
+        Setting::ValueBytes(bytes) => settings.value_bytes == bytes,
+        Setting::MoveRate(rate) => settings.move_rate == rate,
     };
     Ok((settings, over && so))
 }
@@ -113,6 +115,9 @@ pub(super) fn as_json(settings: &Settings) -> Value {
         "dead_after_ms": settings.dead_after / 1_000,
         "join": settings.join.map(joined),
         "nearest_leads": settings.nearest_leads,
+        "key_bytes": settings.key_bytes,
+        "value_bytes": settings.value_bytes,
+        "move_rate": settings.move_rate,
     })
 }
 
@@ -149,5 +154,13 @@ fn show(global: &Global, settings: &Settings) -> Result<(), Failure> {
         false => "its first seat",
     };
     table.row(vec!["a group is led by".to_owned(), leads.to_owned()]);
+    let bytes = |bytes: u64| format!("{bytes} bytes");
+    table.row(vec!["longest key".to_owned(), bytes(settings.key_bytes)]);
+    table.row(vec!["longest value".to_owned(), bytes(settings.value_bytes)]);
+    let rate = match settings.move_rate {
+        0 => "as fast as they can".to_owned(),
+        rate => format!("{rate} bytes per second"),
+    };
+    table.row(vec!["nodes move".to_owned(), rate]);
     output::text(table)
 }

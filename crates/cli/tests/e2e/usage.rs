@@ -169,7 +169,7 @@ fn changes_are_told_as_json() {
     let told = json(&output.stderr);
     assert_eq!(told["error"]["code"], "too_large");
     let sentence = told["error"]["sentence"].as_str().expect("a sentence");
-    assert!(sentence.contains("limits.key_bytes"), "{sentence}");
+    assert!(sentence.contains("key_bytes"), "{sentence}");
 }
 
 #[test]

@@ -26,10 +26,14 @@ const OF_MESSAGE: usize = 2 << 10;
 /// Bounds that a node enforces; every queue has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a key.
+    /// Bytes of a key that a client may name.
     pub key: usize,
-    /// Bytes of a value.
+    /// Bytes of a value that a client may write.
     pub value: usize,
+    /// Bytes of a key that a node takes from another, and keeps: what any cluster may be set to.
+    pub key_most: usize,
+    /// Bytes of a value that a node takes from another, and keeps.
+    pub value_most: usize,
     /// Keys of one section.
     pub section_keys: usize,
     /// Bytes of values in one grant, and in one answer to an entry however many segments it spans.
@@ -91,7 +95,7 @@ impl Limits {
     /// Bytes of a command that a log takes at most: one that names all keys of a section, or what
     /// fits a slot.
     pub fn command_bytes(&self) -> usize {
-        let named = 2 * size_of::<Command>() + self.section_keys * (self.key + OF_KEY);
+        let named = 2 * size_of::<Command>() + self.section_keys * (self.key_most + OF_KEY);
         named.max(self.batch_bytes)
     }
 
@@ -133,10 +137,10 @@ impl Limits {
     /// count take a few mebibytes at most, and coded values have a test of their own
     /// ([`Limits::fits`]).
     fn largest(&self) -> [(&'static str, usize); 4] {
-        let key = self.key + OF_KEY;
+        let key = self.key_most + OF_KEY;
         let command = self.command_bytes();
         [
-            ("a value with an eventual one", 2 * self.value + key),
+            ("a value with an eventual one", 2 * self.value_most + key),
             ("a command", command),
             ("a grant", self.grant + self.section_keys * key),
             (
@@ -148,15 +152,20 @@ impl Limits {
 
     /// Keys in one answer to a listing at most: they take half a frame.
     pub fn listed_keys(&self) -> usize {
-        self.frame / 2 / (self.key + OF_KEY)
+        self.frame / 2 / (self.key_most + OF_KEY)
     }
 
-    /// Whether values can be kept so by `members`, and a frame holds all that one of them may keep
-    /// of a key, with an eventual value: what answers a read.
+    /// Whether values of so many bytes can be kept so by `members`, and a frame holds all that one
+    /// of them may keep of a key, with an eventual value: what answers a read.
     ///
     /// # Errors
     /// One sentence that says which bound is broken.
-    pub fn fits(&self, storage: &StoragePolicy, members: usize) -> Result<(), String> {
+    pub fn fits(
+        &self,
+        value: usize,
+        storage: &StoragePolicy,
+        members: usize,
+    ) -> Result<(), String> {
         let shape = storage.shape(members)?;
         let versions = match shape.kept {
             Kept::Highest => 1,
@@ -166,12 +175,12 @@ impl Limits {
         let whole = storage
             .terms()
             .map_or(0, |terms| terms.whole_below as usize);
-        let part = self.value.div_ceil(shape.parts).max(whole.min(self.value)) + OF_KEY;
-        let bytes = self.key + versions * part + self.value + OF_MESSAGE;
+        let part = value.div_ceil(shape.parts).max(whole.min(value)) + OF_KEY;
+        let bytes = self.key_most + versions * part + value + OF_MESSAGE;
         if bytes > self.frame {
             return Err(format!(
                 "a member's answer to a read may take {bytes} bytes, and a frame between nodes \
-                 holds {}: choose a lower delta or f, or lower limits.value_bytes",
+                 holds {}",
                 self.frame
             ));
         }
@@ -184,6 +193,8 @@ impl Default for Limits {
         Limits {
             key: 1 << 10,
             value: 16 << 20,
+            key_most: Limits::KEY_MAX,
+            value_most: Limits::VALUE_MAX,
             section_keys: 64,
             grant: 8 << 20,
             requests: 8_192,
@@ -229,6 +240,8 @@ mod tests {
         Limits {
             key: 600,
             value: 9_000,
+            key_most: 600,
+            value_most: 9_000,
             section_keys: 8,
             grant: 10_000,
             batch_bytes: 4_000,
@@ -492,7 +505,7 @@ mod tests {
                     };
                     let part = limits.value.div_ceil(shape.parts);
                     let (bytes, _) = framed(cells(&limits, versions, part));
-                    let fits = limits.fits(&policy, members).is_ok();
+                    let fits = limits.fits(limits.value, &policy, members).is_ok();
                     assert!(!fits || bytes <= limits.frame, "{policy:?}: {bytes}");
                     taken += usize::from(fits);
                 }
@@ -544,7 +557,7 @@ mod tests {
         assert_eq!(Limits::default().check(), Ok(()));
         type Spoil = fn(&mut Limits);
         let spoils: [(&str, Spoil); 5] = [
-            ("a value", |l| l.value *= 2),
+            ("a value", |l| l.value_most *= 2),
             ("a command", |l| l.section_keys *= 4),
             ("a grant", |l| l.grant = 70 << 20),
             ("a part of a log", |l| l.chunk = 96 << 20),

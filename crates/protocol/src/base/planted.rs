@@ -457,6 +457,10 @@ planted_bugs! {
     StandsAtOne,
     /// V8: a node that starts again asks for values to give under calls that it has used before.
     MoverCallsReused,
+    /// V8: keys move as fast as they can, whatever the settings say.
+    MovesUnpaced,
+    /// R9: a replica takes nothing that is longer than clients may write by now.
+    KeptByTheBound,
     /// G62: a coordinator that starts again asks under names that it has used before.
     QuestionsReused,
     /// V8: a seat owes a value no more that a single present member holds.

@@ -42,7 +42,7 @@ pub(super) fn critical(
                     "writes of a section are numbered from 1, up to 2^40",
                 ));
             }
-            refuse::value_fits(value.as_ref(), cx)?;
+            refuse::write_fits(&held.key, value.as_ref(), cx)?;
         }
         Critical::Get if !leave.is_empty() => {
             return Err(refuse::bad(

@@ -43,6 +43,9 @@ pub(super) fn enter(
     client: &Client,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
+    for key in &keys {
+        refuse::key_fits(key, cx)?;
+    }
     let commands = enqueues(&keys, mode, (lease, label), client, cx)?;
     let acquire = Acquire::new(commands, Some(mode));
     let mut once = Vec::with_capacity(keys.len());

@@ -3,7 +3,7 @@
 
 use super::Cx;
 use super::submit::PrimaryAnswer;
-use crate::base::{KeyId, Keyspace, Purpose};
+use crate::base::{KeyId, Keyspace, KeyspaceId, Purpose};
 use crate::catalogue;
 use crate::lock::Rejection;
 use crate::register;
@@ -287,20 +287,14 @@ pub(super) fn failed(what: &str, outcome: &register::OpEnd, key: &KeyId, cx: &Cx
     }
 }
 
-/// The keyspace of a key that is fit for `purpose`.
+/// The keyspace of a key that is fit for `purpose`. It may be longer than the cluster's settings
+/// say by now.
 pub(super) fn checked<'a>(
     key: &KeyId,
     purpose: Option<Purpose>,
     cx: &'a Cx<'_>,
 ) -> Result<&'a Keyspace, Refusal> {
-    if key.key.is_empty() || key.key.len() > cx.env.limits.key {
-        let text = format!(
-            "a key has 1 to {} bytes (limits.key_bytes), this one {}",
-            cx.env.limits.key,
-            key.key.len()
-        );
-        return Err(Refusal::definite(Code::TooLarge, text));
-    }
+    key_within(key, cx.env.limits.key_most)?;
     let Some(keyspace) = cx.topology.keyspace(key.keyspace) else {
         return Err(catalogue::unknown(key.keyspace));
     };
@@ -314,18 +308,54 @@ pub(super) fn checked<'a>(
     Ok(keyspace)
 }
 
-/// Refuses a value over the limit.
-pub(super) fn value_fits(value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refusal> {
-    match value {
-        Some(value) if value.len() > cx.env.limits.value => {
-            let text = format!(
-                "a value has at most {} bytes (limits.value_bytes), this one {}",
-                cx.env.limits.value,
-                value.len()
-            );
+fn key_within(key: &KeyId, most: usize) -> Result<(), Refusal> {
+    let bytes = key.key.len();
+    match (1..=most).contains(&bytes) {
+        true => Ok(()),
+        false => {
+            let text =
+                format!("a key has 1 to {most} bytes (the setting key_bytes), this one {bytes}");
             Err(Refusal::definite(Code::TooLarge, text))
         }
-        _ => Ok(()),
+    }
+}
+
+/// Refuses a key over the limit where it would come to be.
+pub(super) fn key_fits(key: &KeyId, cx: &Cx<'_>) -> Result<(), Refusal> {
+    key_within(key, cx.env.limits.key)
+}
+
+/// Refuses what is over the limits, and a value that no member of the smallest group could keep of
+/// this keyspace and still read: the limit may have been raised since the keyspace was created.
+/// What is longer by now may be deleted.
+pub(super) fn write_fits(
+    key: &KeyId,
+    value: Option<&Bytes>,
+    cx: &Cx<'_>,
+) -> Result<(), Refusal> {
+    let Some(value) = value else {
+        return Ok(());
+    };
+    key_fits(key, cx)?;
+    let (limits, bytes) = (cx.env.limits, value.len());
+    let too_large = |text| Err(Refusal::definite(Code::TooLarge, text));
+    if bytes > limits.value {
+        return too_large(format!(
+            "a value has at most {} bytes (the setting value_bytes), this one {bytes}",
+            limits.value
+        ));
+    }
+    let Some(keyspace) = cx.topology.keyspace(key.keyspace) else {
+        return Err(catalogue::unknown(key.keyspace));
+    };
+    let least = usize::from(cx.topology.ring().directory.least());
+    match limits.fits(bytes, &keyspace.storage, least) {
+        Err(why) => too_large(format!(
+            "a value of {bytes} bytes is too long for how keyspace {} is stored: {why}; write it \
+             to a keyspace with a lower delta or f",
+            keyspace.name
+        )),
+        Ok(()) => Ok(()),
     }
 }
 

@@ -256,10 +256,12 @@ pub(super) fn create(
     }
     keyspace.check_times().map_err(|why| refuse::bad(&why))?;
     for members in cx.topology.group_sizes() {
-        if let Err(why) = cx.env.limits.fits(&keyspace.storage, members) {
+        let limits = cx.env.limits;
+        if let Err(why) = limits.fits(limits.value, &keyspace.storage, members) {
             let name = keyspace.storage.name();
             return Err(refuse::bad(&format!(
-                "storage {name} is impossible here: {why}"
+                "storage {name} is impossible here: {why}; choose other terms, or lower the \
+                 setting value_bytes"
             )));
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn register_job(
         }
         Operation::Put { key, value } => {
             refuse::checked(&key, Some(Purpose::Sections), cx)?;
-            refuse::value_fits(value.as_ref(), cx)?;
+            refuse::write_fits(&key, value.as_ref(), cx)?;
             (
                 "the put",
                 key.clone(),
@@ -59,7 +59,7 @@ pub(super) fn register_job(
             )
         }
         Operation::Write { key, value } => {
-            refuse::value_fits(value.as_ref(), cx)?;
+            refuse::write_fits(&key, value.as_ref(), cx)?;
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }

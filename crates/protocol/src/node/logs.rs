@@ -25,6 +25,7 @@ use crate::register::{Place, StoreId};
 use crate::registry::{Registry, Standing};
 use crate::ring;
 use crate::segment::SegmentState;
+use crate::settings::Settings;
 use crate::wire::{self, record};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -215,7 +216,9 @@ fn recover_registry(
     let saved: Option<Registry> = kept(memory, "registry")?;
     let complete = saved.is_some();
     let mut registry = saved.unwrap_or_else(|| {
-        Registry::beginning(&config.cluster, &config.timing, *config.formats.end())
+        let newest = *config.formats.end();
+        let settings = Settings::beginning(&config.timing, &config.limits, newest);
+        Registry::beginning(&config.cluster, settings)
     });
     if !config.planted.has(Bug::OlderStartsAgain) {
         let said: Option<u16> = kept(memory, "reads")?;

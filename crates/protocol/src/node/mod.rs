@@ -20,6 +20,7 @@ mod logs;
 mod membership;
 mod memory;
 mod moving;
+mod pace;
 mod placement;
 mod policies;
 mod records;
@@ -139,6 +140,7 @@ impl Node {
             Some(self.next_beat),
             self.here.agenda.next(),
             self.here.early.wake(self.here.keeps_early_for()),
+            self.mover.wake(),
             self.caller.wake(),
             self.replica.wake(),
             self.coordinator.wake(),
@@ -232,6 +234,7 @@ impl Node {
             self.here.follow_up(step);
             self.moves_on(step);
         }
+        self.moves_paced(step);
         self.here.refuse_early(step);
         let due = match beats {
             true => self.here.rooms(),

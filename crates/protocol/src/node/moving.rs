@@ -18,9 +18,11 @@
 //! member deletes it: nobody has to say so, and nobody who believes something can.
 //!
 //! All of it is volatile. A new primary begins anew; marks make that cheap. It is slow on purpose:
-//! a few keys at once.
+//! a few keys at once, and no more in a second than the cluster's settings say
+//! ([`Settings::move_rate`](crate::settings::Settings::move_rate)).
 
 use super::carried::{Carried, Listed};
+use super::pace::Pace;
 use super::logs::env;
 use super::{Here, Node, Step, topology};
 use crate::base::{
@@ -49,6 +51,7 @@ pub(super) struct Mover {
     calls: u64,
     jobs: BTreeMap<StoreId, Job>,
     next: Micros,
+    pace: Pace,
     /// How much has moved, for people.
     pub(super) carried: Carried,
 }
@@ -196,6 +199,11 @@ impl Mover {
     /// Whether an answer under this call is for the mover.
     pub(super) fn owns(call: u64) -> bool {
         call >> 61 == 1
+    }
+
+    /// When what waits for the pace goes on.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        self.pace.wake()
     }
 
     fn call(&mut self) -> u64 {
@@ -361,6 +369,23 @@ impl Node {
         }
     }
 
+    /// Goes on with what waited for the pace.
+    pub(super) fn moves_paced(&mut self, step: &mut Step<'_>) {
+        if self.mover.pace.goes_on(step.now.monotonic) {
+            let sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
+            for source in sources {
+                self.move_on(source, false, step);
+            }
+        }
+    }
+
+    /// Whether another key may begin to move, as fast as the cluster's settings say.
+    fn may_move(&mut self, step: &Step<'_>) -> bool {
+        let rate = self.here.registry.settings().move_rate;
+        let unbound = self.here.config.planted.has(Bug::MovesUnpaced);
+        self.mover.pace.takes(rate, step.now.monotonic) || unbound
+    }
+
     /// Takes stock of the stores whose keys are to move.
     fn count_carried(&mut self, wanted: &[(StoreId, Epoch)], step: &Step<'_>) {
         let is_open = |source: &StoreId| {
@@ -520,6 +545,7 @@ impl Node {
     /// Begins to move the next keys. A key of a keyspace that was deleted has nowhere to go.
     fn walk(&mut self, source: StoreId, step: &mut Step<'_>) {
         loop {
+            let may_move = self.may_move(step);
             let Some(job) = self.mover.jobs.get_mut(&source) else {
                 return;
             };
@@ -530,7 +556,7 @@ impl Node {
                 self.mover.jobs.remove(&source);
                 return;
             }
-            if walk.moving.len() >= AT_ONCE {
+            if walk.moving.len() >= AT_ONCE || !may_move {
                 return;
             }
             let retries = walk.pause <= step.now.monotonic && walk.moving.is_empty();
@@ -550,6 +576,7 @@ impl Node {
             match known.place(source.segment, &key) {
                 Some(place) if place.store.epoch == job.present => {
                     walk.moving.insert(key.clone());
+                    self.mover.pace.begin(step.now.monotonic);
                     let deadline = step.now.monotonic + self.here.config.timing.request;
                     let owner = Owner::Mover(source, key.clone());
                     let mut cx = env(&self.here.config, step);
@@ -586,6 +613,7 @@ impl Node {
             if let OpEnd::Value { value, .. } = outcome {
                 let bytes = value.as_ref().map_or(0, |value| value.len() as u64);
                 self.mover.carried.add(bytes);
+                self.mover.pace.moved(bytes, step.now.monotonic);
             } else {
                 walk.failed.push(key);
                 walk.pause = step.now.monotonic + retry;
@@ -603,12 +631,13 @@ impl Node {
             self.mover.jobs.insert(source, job);
             return;
         };
-        while harvest.gifts.len() < AT_ONCE {
+        while harvest.gifts.len() < AT_ONCE && self.may_move(step) {
             let Some((_, key)) = harvest.list.keys.pop_front() else {
                 break;
             };
             if !self.here.catalogue.is_dead(key.keyspace) {
                 harvest.gifts.insert(key, Gift::default());
+                self.mover.pace.begin(step.now.monotonic);
             }
         }
         let catalogue = &self.here.catalogue;
@@ -686,6 +715,14 @@ impl Node {
         }) else {
             return;
         };
+        if let Answer::Cells {
+            eventual: Some((_, Content::Value(value))),
+            ..
+        } = &answer
+        {
+            let bytes = value.bytes.len() as u64;
+            self.mover.pace.moved(bytes, step.now.monotonic);
+        }
         self.move_on(source, true, step);
     }
 

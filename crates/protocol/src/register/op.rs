@@ -331,7 +331,7 @@ pub(super) fn assert_duties(op: &Op, place: &Place, env: &Env<'_>) {
 fn assert_size(value: &Option<Bytes>, env: &Env<'_>) {
     let bytes = value.as_ref().map_or(0, Bytes::len);
     assert!(
-        bytes <= env.limits.value,
+        bytes <= env.limits.value_most,
         "a value over the limit is refused before it comes here"
     );
 }

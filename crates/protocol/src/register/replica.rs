@@ -197,7 +197,11 @@ impl Replica {
             self.counts.ignored_keyspace += 1;
             return None;
         };
-        if key.key.len() > env.limits.key || ask.bytes() > env.limits.value {
+        let (key_most, value_most) = match env.planted.has(Bug::KeptByTheBound) {
+            true => (env.limits.key, env.limits.value),
+            false => (env.limits.key_most, env.limits.value_most),
+        };
+        if key.key.len() > key_most || ask.bytes() > value_most {
             self.counts.ignored_limit += 1;
             return None;
         }

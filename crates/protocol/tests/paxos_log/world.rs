@@ -187,6 +187,8 @@ pub(crate) fn small() -> Limits {
     Limits {
         key: 300,
         value: 500,
+        key_most: 300,
+        value_most: 500,
         section_keys: 2,
         grant: 500,
         proposals_bytes: 12_000,

@@ -849,7 +849,7 @@ fn only_the_silent_are_asked_again() {
 #[test]
 fn what_is_too_large_or_for_other_keys_is_neither_stored_nor_answered() {
     let mut w = world(1);
-    w.limits.value = 8;
+    w.limits.value_most = 8;
     assert_eq!(
         w.ask(0, &section_key(), store(put(1, 1), "much too large")),
         None

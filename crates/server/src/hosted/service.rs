@@ -35,7 +35,7 @@ pub(crate) struct Service(Arc<Hosted>);
 
 /// The service of a node.
 pub(crate) fn service(hosted: Arc<Hosted>) -> SessionsServer<Service> {
-    let largest = crate::grpc::largest_message(&hosted.porter);
+    let largest = crate::grpc::LARGEST_MESSAGE;
     SessionsServer::new(Service(hosted))
         .max_decoding_message_size(largest)
         .max_encoding_message_size(usize::MAX)

@@ -53,8 +53,9 @@ use answers::{Failure, MusicAnswer};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::any;
 use locks::Locks;
@@ -215,7 +216,7 @@ impl Call {
 
 /// The routes of this face, beside the node's own. What it does unasked is one of the `tasks`.
 pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
-    let largest = hosted.porter.value_max * 2 + (64 << 10);
+    let porter = hosted.porter.clone();
     let store = Arc::new(MusicStore::new(hosted));
     let locks = Arc::new(Locks::new(store.clone()));
     tasks.spawn(moves::hand_over(locks.clone()));
@@ -223,7 +224,7 @@ pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
         .route("/MUSIC/rest", any(serve))
         .route("/MUSIC/rest/", any(serve))
         .route("/MUSIC/rest/{*rest}", any(serve))
-        .layer(DefaultBodyLimit::max(largest))
+        .layer(from_fn_with_state(porter, bounded))
         .with_state(Arc::new(Music { store, locks }))
 }
 
@@ -242,8 +243,8 @@ async fn serve(
         .map_err(|error| {
             Failure::error(match error.status() {
                 StatusCode::PAYLOAD_TOO_LARGE => {
-                    "the body is longer than twice the largest value (limits.value_bytes) and 64 \
-                     KiB"
+                    "the body is longer than twice the largest value (value_bytes) \
+                     and 64 KiB"
                 }
                 _ => "the body cannot be read",
             })

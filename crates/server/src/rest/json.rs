@@ -435,8 +435,58 @@ pub(super) struct TimesJson {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettingsJson {
-    pub(super) lease_ms: Option<u64>,
-    pub(super) format: Option<u32>,
+    lease_ms: Option<u64>,
+    format: Option<u32>,
+    dead_after_ms: Option<u64>,
+    join: Option<JoinJson>,
+    nearest_leads: Option<bool>,
+    key_bytes: Option<u64>,
+    value_bytes: Option<u64>,
+    move_rate: Option<u64>,
+}
+
+/// Which group gives a node a seat unasked.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum JoinJson {
+    Off,
+    Load,
+    Latency,
+    Resilient,
+}
+
+impl SettingsJson {
+    /// The one change that is asked for.
+    pub(super) fn change(self) -> Result<WireSetting, Problem> {
+        let join = |policy| match policy {
+            JoinJson::Off => v1::JoinPolicy::Unspecified,
+            JoinJson::Load => v1::JoinPolicy::Load,
+            JoinJson::Latency => v1::JoinPolicy::Latency,
+            JoinJson::Resilient => v1::JoinPolicy::Resilient,
+        };
+        let join = |policy| WireSetting::Join(join(policy).into());
+        let given = [
+            self.lease_ms.map(micros).transpose()?.map(WireSetting::LeaseUs),
+            self.format.map(WireSetting::Format),
+            self.dead_after_ms
+                .map(micros)
+                .transpose()?
+                .map(WireSetting::DeadAfterUs),
+            self.join.map(join),
+            self.nearest_leads.map(WireSetting::NearestLeads),
+            self.key_bytes.map(WireSetting::KeyBytes),
+            self.value_bytes.map(WireSetting::ValueBytes),
+            self.move_rate.map(WireSetting::MoveRate),
+        ];
+        let mut given = given.into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(change), None) => Ok(change),
+            _ => Err(Problem::bad(
+                "one setting is changed at a time: give lease_ms, format, dead_after_ms, join, \
+                 nearest_leads, key_bytes, value_bytes or move_rate",
+            )),
+        }
+    }
 }
 
 fn replicated() -> String {
@@ -564,6 +614,14 @@ struct SettingsOut {
     format: u16,
     /// While a node may not read it: the next one.
     raising: Option<u16>,
+    /// 0: nobody is replaced unasked.
+    dead_after_ms: u64,
+    join: JoinJson,
+    nearest_leads: bool,
+    key_bytes: u64,
+    value_bytes: u64,
+    /// Bytes per second; 0: as fast as they can.
+    move_rate: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -785,6 +843,17 @@ impl Status {
                 request_ms: settings.request / 1_000,
                 format: settings.format,
                 raising: settings.raising,
+                dead_after_ms: settings.dead_after / 1_000,
+                join: match settings.join {
+                    None => JoinJson::Off,
+                    Some(Join::Load) => JoinJson::Load,
+                    Some(Join::Latency) => JoinJson::Latency,
+                    Some(Join::Resilient) => JoinJson::Resilient,
+                },
+                nearest_leads: settings.nearest_leads,
+                key_bytes: settings.key_bytes,
+                value_bytes: settings.value_bytes,
+                move_rate: settings.move_rate,
             }),
             cluster: hex(porter.cluster.0),
             sites: known.sites.clone(),

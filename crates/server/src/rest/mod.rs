@@ -34,10 +34,6 @@ use std::sync::Arc;
 use token::Counters;
 use tokio::task::JoinSet;
 
-/// A body has twice the bytes of the largest value, and so many: base64 in JSON takes 4/3 of its
-/// bytes, escapes in text more; the rest is form.
-const BODY_BESIDE: usize = 64 << 10;
-
 /// The description of this face.
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -98,7 +94,6 @@ fn routes() -> Vec<Route> {
 /// The service.
 pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
     let porter = hosted.porter.clone();
-    let largest = porter.value_max * 2 + BODY_BESIDE;
     let mut router = Router::new();
     for (path, _, methods) in routes() {
         router = router.route(path, methods);
@@ -106,8 +101,8 @@ pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
     router
         .fallback(async |uri: Uri| no_route(&uri))
         .method_not_allowed_fallback(async || Problem::no_method())
-        .layer(from_fn_with_state(largest, well_formed))
-        .layer(DefaultBodyLimit::max(largest))
+        .layer(from_fn_with_state(porter.clone(), well_formed))
+        .layer(from_fn_with_state(porter.clone(), bounded))
         .with_state(Arc::new(Rest {
             porter,
             hosted: hosted.clone(),
@@ -116,11 +111,25 @@ pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
         .merge(crate::music::router(hosted, tasks))
 }
 
+/// Reads no longer bodies than a value needs, as the cluster's settings are now.
+pub(crate) async fn bounded(
+    State(porter): State<Arc<Porter>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    DefaultBodyLimit::max(porter.body_max()).apply(&mut request);
+    next.run(request).await
+}
+
 /// What is wrong with a request whoever handles it.
 ///
 /// A body must say what it is. Otherwise any page in a browser on this machine could lock keys
 /// here: a form or text needs no leave to be sent across origins, JSON does.
-async fn well_formed(State(largest): State<usize>, request: Request, next: Next) -> Response {
+async fn well_formed(
+    State(porter): State<Arc<Porter>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if !is_escaped(request.uri()) {
         return Problem::bad(NOT_ESCAPED).into_response();
     }
@@ -130,6 +139,7 @@ async fn well_formed(State(largest): State<usize>, request: Request, next: Next)
         return Problem::bad(why).into_response();
     }
     // At once, and not when so much has arrived.
+    let largest = porter.body_max();
     if request.body().size_hint().lower() > largest as u64 {
         return too_long(largest).into_response();
     }
@@ -212,7 +222,7 @@ fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
 fn too_long(largest: usize) -> Problem {
     let detail = format!(
         "the body is longer than {largest} bytes, which is twice the largest value \
-         (limits.value_bytes) and 64 KiB: send less, or the value as application/octet-stream"
+         (value_bytes) and 64 KiB: send less, or the value as application/octet-stream"
     );
     Refusal::definite(Code::TooLarge, detail).into()
 }
@@ -255,7 +265,7 @@ impl Rest {
     fn body(&self, given: Body) -> Result<Bytes, Problem> {
         given.map_err(|e| {
             if e.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                too_long(self.porter.value_max * 2 + BODY_BESIDE)
+                too_long(self.porter.body_max())
             } else {
                 Problem::bad(format!("the body cannot be read: {}", e.body_text()))
             }
@@ -394,18 +404,9 @@ async fn change_keyspace(
 
 async fn change_settings(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
     let wanted = parse::<json::SettingsJson>(&rest.body(given)?)?;
-    let setting = match (wanted.lease_ms, wanted.format) {
-        (Some(lease), None) => WireSetting::LeaseUs(micros(lease)?),
-        (None, Some(format)) => WireSetting::Format(format),
-        _ => {
-            return Err(Problem::bad(
-                "one setting is changed at a time: give lease_ms or format",
-            ));
-        }
-    };
     let change = v1::ChangeSettingsRequest {
         header: Some(rest.header(&headers)?),
-        setting: Some(setting),
+        setting: Some(wanted.change()?),
     };
     rest.ask(Wire::ChangeSettings(change)).await?;
     Ok(Json(json::Done::new(None, None)).into_response())

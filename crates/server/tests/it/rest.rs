@@ -159,7 +159,7 @@ async fn what_is_over_a_bound_names_it() {
     let many: Vec<Value> = (0..65).map(|n| json!({"key": format!("k{n}")})).collect();
     let key = json!([{"key": "k"}]);
     for (body, status, name) in [
-        (json!({"keys": [{"key": long}]}), 413, "limits.key_bytes"),
+        (json!({"keys": [{"key": long}]}), 413, "key_bytes"),
         (json!({"keys": many}), 413, "limits.section_keys"),
         (json!({"keys": key, "lease_ms": 99}), 400, "at least 100 ms"),
         (

@@ -1,13 +1,15 @@
 //! R9, R10: the cluster gets another read lease or format, while some nodes do not know of it,
 //! forget it, or cannot read it.
 
-use super::Scenario;
-use super::ring::{D, E, F, FIRST, next};
-use super::stage::{A, B, C, Stage};
+use super::ring::{D, E, F, FIRST, closed, next};
+use super::stage::{A, B, C, Stage, value};
+use super::{Scenario, policies};
+use crate::history::Heard;
 use crate::network::Parcel;
 use crate::world::{NEWER, World};
 use crate::{nemesis, random};
-use fermata_protocol::base::{GroupId, Micros, NodeName};
+use fermata_protocol::base::{GroupId, KeyId, Micros, NodeName};
+use fermata_protocol::client::Call;
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::settings::{Setting, Settings};
 use fermata_protocol::{Message, ring, wire};
@@ -53,6 +55,16 @@ pub(super) const LIST: &[Scenario] = &[
         name: "lease-awaits-all",
         about: "a read lease does not change before every node knows, or is out",
         play: lease_awaits_all,
+    },
+    Scenario {
+        name: "limits-lowered",
+        about: "what has been written is longer than clients may write by now, and moves",
+        play: limits_lowered,
+    },
+    Scenario {
+        name: "moves-paced",
+        about: "keys move as fast as the settings say, and no faster",
+        play: moves_paced,
     },
     Scenario {
         name: "dead-is-replaced",
@@ -326,6 +338,75 @@ fn raised(stage: &mut Stage, format: u16) {
     let h1 = stage.client(&[5]);
     stage.section(h1, "v2");
     random::rest(&mut stage.world);
+}
+
+fn all_have(stage: &mut Stage, change: Setting, so: fn(&Settings) -> bool) {
+    policies::settle(stage, change);
+    let known = stage.until(move |w| {
+        let knows = |name: &NodeName| settings(w, *name).is_some_and(so);
+        ALL.iter().all(knows)
+    });
+    stage.expect(known, "every node has another setting");
+}
+
+/// A section's value and a register's are longer than the bounds by now, and their keys; so is what
+/// a holder has put. All seats change, and everything moves.
+fn limits_lowered(stage: &mut Stage) {
+    let (h1, h2) = (stage.client(&[5]), stage.client(&[6]));
+    let register = stage.register();
+    stage.section(h1, "v1");
+    stage.write(h1, &register, "r1");
+    let Some(section) = stage.enter(h1) else {
+        return;
+    };
+    stage.put(h1, section, "v2");
+    all_have(stage, Setting::ValueBytes(1), |at| at.value_bytes == 1);
+    all_have(stage, Setting::KeyBytes(1), |at| at.key_bytes == 1);
+    let write = Call::Write {
+        key: register.clone(),
+        value: value("r2"),
+    };
+    let refused = stage.call(h2, write);
+    let refused = stage.wait(refused);
+    stage.expect(
+        matches!(refused, Heard::Failed(_)),
+        "a value that is too long is refused",
+    );
+    stage.get(h1, section);
+    stage.leave(h1, section);
+    next(stage, &[D, E, F]);
+    stage.read(h2, &register);
+    let moved = closed(stage, 60_000_000);
+    stage.expect(moved, "what is longer than the bounds moves");
+    all_have(stage, Setting::ValueBytes(100), |at| at.value_bytes == 100);
+    all_have(stage, Setting::KeyBytes(100), |at| at.key_bytes == 100);
+    stage.section(h2, "v3");
+    stage.write(h1, &register, "r3");
+    stage.read(h2, &register);
+}
+
+/// Sixteen keys per second; then as many as can.
+fn moves_paced(stage: &mut Stage) {
+    let user = stage.client(&[5]);
+    let register = stage.register();
+    for n in 0..100 {
+        let key = KeyId {
+            keyspace: register.keyspace,
+            key: format!("paced {n}").into(),
+        };
+        stage.write(user, &key, "v");
+    }
+    all_have(stage, Setting::MoveRate(16 << 10), |at| at.move_rate > 0);
+    next(stage, &[A, B, D]);
+    let early = closed(stage, 1_500_000);
+    stage.expect(!early, "what is slowed down takes its time");
+    let moved = closed(stage, 60_000_000);
+    stage.expect(moved, "what is slowed down moves");
+    all_have(stage, Setting::MoveRate(0), |at| at.move_rate == 0);
+    next(stage, &[A, B, E]);
+    let moved = closed(stage, 1_500_000);
+    stage.expect(moved, "what is not slowed down any more has moved");
+    stage.section(user, "v1");
 }
 
 /// Whoever is silent for 20 seconds is to be replaced. C starts again within five and keeps its

@@ -1,0 +1,115 @@
+//! How fast a node moves keys, where the cluster's settings slow that down: what one costs the next
+//! ones wait for.
+
+use crate::base::Micros;
+use crate::settings::Settings;
+
+/// Keys begin together that would begin within so long, microseconds: not each is waited for alone.
+const BURST: Micros = 5_000;
+
+/// What has been spent.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Bytes per second; 0: as fast as they can.
+    rate: u64,
+    /// When all that has begun would have moved at that rate.
+    spent: Micros,
+    /// A key waits until then.
+    waits: bool,
+}
+
+impl Pace {
+    /// Whether another key may begin. Another rate begins anew.
+    pub(super) fn takes(&mut self, rate: u64, now: Micros) -> bool {
+        if self.rate != rate {
+            *self = Pace {
+                rate,
+                ..Pace::default()
+            };
+        }
+        self.waits = rate > 0 && self.spent > now.saturating_add(BURST);
+        !self.waits
+    }
+
+    /// A key begins to move.
+    pub(super) fn begin(&mut self, now: Micros) {
+        self.spend(Settings::MOVE_LEAST, now);
+    }
+
+    /// Its value turns out to have so many bytes.
+    pub(super) fn moved(&mut self, bytes: u64, now: Micros) {
+        self.spend(bytes.saturating_sub(Settings::MOVE_LEAST), now);
+    }
+
+    /// When a key that waits may begin; none: none waits.
+    pub(super) fn wake(&self) -> Option<Micros> {
+        Some(self.spent).filter(|_| self.waits)
+    }
+
+    /// Whether one has waited, and need not any more.
+    pub(super) fn goes_on(&mut self, now: Micros) -> bool {
+        let goes_on = self.wake().is_some_and(|at| at <= now);
+        self.waits &= !goes_on;
+        goes_on
+    }
+
+    fn spend(&mut self, bytes: u64, now: Micros) {
+        if self.rate > 0 {
+            let micros = u128::from(bytes) * 1_000_000 / u128::from(self.rate);
+            let takes = Micros::try_from(micros).unwrap_or(Micros::MAX);
+            self.spent = self.spent.max(now).saturating_add(takes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins keys of so many bytes whenever one may; how many have begun within a second.
+    fn in_a_second(rate: u64, bytes: u64) -> u64 {
+        let (mut pace, mut now, mut begun) = (Pace::default(), 0, 0);
+        while now < 1_000_000 {
+            if pace.takes(rate, now) {
+                pace.begin(now);
+                pace.moved(bytes, now);
+                begun += 1;
+            } else {
+                now = pace.wake().expect("it waits");
+                assert!(pace.goes_on(now) && !pace.goes_on(now), "once");
+            }
+            if rate == 0 {
+                now += 100_000;
+            }
+        }
+        begun
+    }
+
+    #[test]
+    fn keys_move_at_the_rate_and_small_ones_count_as_a_kibibyte() {
+        let kib = 1 << 10;
+        for (rate, bytes, keys) in [
+            (16 * kib, 0, 16),
+            (16 * kib, kib, 16),
+            (16 * kib, 4 * kib, 4),
+            (4_096 * kib, 10, 4_096),
+            (1 << 40, 1 << 20, 1 << 20),
+        ] {
+            let begun = in_a_second(rate, bytes);
+            let over = 1 + keys / 100;
+            assert!((keys..=keys + over).contains(&begun), "{rate} {bytes}: {begun}");
+        }
+        assert_eq!(in_a_second(0, 1 << 30), 10, "nothing waits");
+    }
+
+    #[test]
+    fn another_rate_owes_nothing_of_the_one_before() {
+        let mut pace = Pace::default();
+        assert!(pace.takes(16 << 10, 0));
+        pace.begin(0);
+        pace.moved(1 << 30, 0);
+        assert!(!pace.takes(16 << 10, 1_000_000));
+        assert!(pace.takes(1 << 20, 1_000_000));
+        assert_eq!(pace.wake(), None);
+    }
+}
