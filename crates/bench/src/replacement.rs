@@ -2,8 +2,9 @@
 //!
 //! **What is measured.** Three processes on this machine, filled with registers. A fourth joins and
 //! replaces one of the first, by `fermata node replace`, in an operator's hands: once with nothing
-//! beside it, once with a steady load whose latencies are compared with those before. Beside the
-//! time stands what the disk can do, a file of the same bytes written and flushed just before, and
+//! beside it, once with a steady load whose latencies are compared with those before, and once with
+//! that load and slowed down, as an operator would who wants to disturb nobody. Beside the time
+//! stands what the disk can do, a file of the same bytes written and flushed just before, and
 //! what share of the processors was used. Then a replacement is interrupted by SIGKILL of the node
 //! that comes, half way, and goes on when it is back; the report has how much longer it took in
 //! all. At the end it says what the directories hold.
@@ -27,6 +28,9 @@ const AT_ONCE: u64 = 192;
 /// Operations per second of the steady load, at each node.
 const STEADY: u64 = 50;
 
+/// How long latencies are taken before a move.
+const CALM: Duration = Duration::from_secs(20);
+
 /// How long after the end it is looked at again what space has returned.
 const SPACE: Duration = Duration::from_secs(120);
 
@@ -39,6 +43,9 @@ pub(crate) struct ReplacementArgs {
     /// Bytes of each.
     #[arg(long, default_value_t = 1_024)]
     bytes: usize,
+    /// How fast each node moves where that is slowed down: the setting `move_rate`.
+    #[arg(long, default_value = "512KiB")]
+    move_rate: String,
     /// The program to run as the nodes [default: `fermata` beside this one].
     #[arg(long, value_name = "FILE")]
     fermata: Option<PathBuf>,
@@ -69,6 +76,10 @@ pub(crate) async fn run(args: ReplacementArgs) -> Result<()> {
     );
     let alone = bench.alone().await?;
     bench.beside_a_load(alone).await?;
+    bench.settle(&args.move_rate).await?;
+    print!("at {} per second and node, ", args.move_rate);
+    bench.beside_a_load(alone).await?;
+    bench.settle("off").await?;
     bench.interrupted(alone).await?;
     println!("directories: {}", bench.sizes()?);
     tokio::time::sleep(SPACE).await;
@@ -156,15 +167,26 @@ impl Bench {
         Ok((old, new))
     }
 
-    async fn replace(&self, old: &str, new: &str) -> Result<()> {
+    async fn fermata(&self, args: &[&str]) -> Result<()> {
         let output = tokio::process::Command::new(&self.program)
-            .args(["node", "replace", old, new, "--patience", "10m"])
+            .args(args)
             .env("FERMATA_ENDPOINTS", self.cluster.addresses().join(","))
             .output()
             .await?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the replacement failed: {said}");
+        ensure!(output.status.success(), "{args:?} failed: {said}");
         Ok(())
+    }
+
+    async fn replace(&self, old: &str, new: &str) -> Result<()> {
+        self.fermata(&["node", "replace", old, new, "--patience", "1h"])
+            .await
+    }
+
+    /// How fast nodes move from then on.
+    async fn settle(&self, move_rate: &str) -> Result<()> {
+        self.fermata(&["settings", "set", "move_rate", move_rate])
+            .await
     }
 
     /// Seconds of a replacement with nothing beside it.
@@ -188,7 +210,10 @@ impl Bench {
     async fn beside_a_load(&mut self, alone: f64) -> Result<()> {
         let (old, new) = self.pair().await?;
         let steady = Steady::begin(self.clients().await?, self.keys);
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        // What was moved before is put away in the background.
+        tokio::time::sleep(CALM).await;
+        steady.p99();
+        tokio::time::sleep(CALM).await;
         let calm = steady.p99();
         let begun = Instant::now();
         self.replace(&old, &new).await?;

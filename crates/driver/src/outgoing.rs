@@ -164,7 +164,10 @@ mod tests {
     fn hello(names: usize) -> Message {
         Message::Hello(Hello {
             cluster: ClusterId(7),
-            registry: Registry::beginning(&sites(names), Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION)),
+            registry: Registry::beginning(
+                &sites(names),
+                Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION),
+            ),
             complete: false,
             answer: false,
         })

@@ -12,7 +12,7 @@
 //! one that was there. Here who comes back with nothing is somebody else.
 
 use crate::base::{
-    Addresses, Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId, Timing,
+    Addresses, Bug, Cluster, Incarnation, NodeId, NodeInfo, NodeName, Planted, SiteId,
 };
 use crate::request::{Code, Refusal};
 use crate::settings::{Setting, Settings};
@@ -449,7 +449,10 @@ mod tests {
 
     fn founded() -> Registry {
         let file = file();
-        let mut registry = Registry::beginning(&file, Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION));
+        let mut registry = Registry::beginning(
+            &file,
+            Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION),
+        );
         for node in &file.nodes {
             registry.meet(node, Incarnation(node.name.0.into()));
         }
@@ -522,7 +525,10 @@ mod tests {
 
     #[test]
     fn what_all_know_is_settled_unless_another_node_was_admitted_since() {
-        let mut registry = Registry::beginning(&file(), Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION));
+        let mut registry = Registry::beginning(
+            &file(),
+            Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION),
+        );
         registry.found();
         let next = Setting::Format(wire::VERSION + 1);
         registry.settle(next, Planted::NONE).expect("the next one");

@@ -201,8 +201,9 @@ impl Settings {
             ("limits.value_bytes", value, self.value_bytes),
         ];
         let differ = pairs.into_iter().filter(|(_, own, cluster)| own != cluster);
-        let differ = differ
-            .map(|(what, own, cluster)| format!("{what} is {own} here and {cluster} in the cluster"));
+        let differ = differ.map(|(what, own, cluster)| {
+            format!("{what} is {own} here and {cluster} in the cluster")
+        });
         let differ: Vec<String> = differ.collect();
         let told = format!("{}: the cluster's holds", differ.join(", "));
         Ok((!differ.is_empty()).then_some(told))

@@ -12,8 +12,7 @@ use crate::duration;
 use crate::exit::{Exit, Failure};
 
 /// What can be changed, as its refusals say.
-const NAMES: &str =
-    "lease, format, dead_after, join, leader, key_bytes, value_bytes and move_rate";
+const NAMES: &str = "lease, format, dead_after, join, leader, key_bytes, value_bytes and move_rate";
 
 /// What never changes in a cluster, and why.
 const FIXED: &[(&str, &str)] = &[
@@ -90,7 +89,9 @@ pub(super) fn setting(name: &str, value: &str) -> Result<Setting, Failure> {
 /// A number of bytes: `16777216`, `16MiB`.
 fn bytes(value: &str) -> Result<u64, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let unit = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
+    let unit = units
+        .iter()
+        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
     let (number, shift) = unit.unwrap_or((value, 0));
     let number: Option<u64> = number.trim_end().parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));

@@ -156,7 +156,10 @@ fn show(global: &Global, settings: &Settings) -> Result<(), Failure> {
     table.row(vec!["a group is led by".to_owned(), leads.to_owned()]);
     let bytes = |bytes: u64| format!("{bytes} bytes");
     table.row(vec!["longest key".to_owned(), bytes(settings.key_bytes)]);
-    table.row(vec!["longest value".to_owned(), bytes(settings.value_bytes)]);
+    table.row(vec![
+        "longest value".to_owned(),
+        bytes(settings.value_bytes),
+    ]);
     let rate = match settings.move_rate {
         0 => "as fast as they can".to_owned(),
         rate => format!("{rate} bytes per second"),

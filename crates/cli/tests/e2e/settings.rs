@@ -23,6 +23,43 @@ fn a_setting_is_changed_by_its_name_and_the_rest_is_refused() {
     let named = dev.run(&["settings", "set", "dead_after", "5m"]);
     assert_eq!(status(&named), 0, "{}", text(&named.stderr));
     assert_eq!(dev.json(&["settings"])["dead_after_ms"], 300_000);
+    let wrong = dev.run(&["settings", "set", "value_bytes", "16MB"]);
+    assert_eq!(status(&wrong), 2);
+    let said = text(&wrong.stderr);
+    assert!(said.contains("like 65536, 64KiB or 16MiB"), "{said}");
+    for (name, value, bytes) in [
+        ("value_bytes", "1KiB", 1 << 10),
+        ("key_bytes", "20", 20),
+        ("move_rate", "4MiB", 4 << 20),
+        ("move_rate", "off", 0),
+    ] {
+        let set = dev.run(&["settings", "set", name, value]);
+        assert_eq!(status(&set), 0, "{}", text(&set.stderr));
+        assert_eq!(dev.json(&["settings"])[name], bytes);
+    }
+    let shown = text(&dev.run(&["settings"]).stdout);
+    assert!(
+        shown.contains("longest value  1024 bytes") && shown.contains("as fast as they can"),
+        "{shown}"
+    );
+    eventually("every node knows how long values may be", || {
+        let nodes = [0, 1, 2].map(|at| dev.json(&["status"])["nodes"][at]["settings"].clone());
+        nodes.iter().all(|known| known["value_bytes"] == 1_024)
+    });
+    let long = dev.run(&["put", "k", &"v".repeat(1_025)]);
+    let said = text(&long.stderr);
+    assert!(
+        status(&long) == 65 && said.contains("at most 1024 bytes"),
+        "{said}"
+    );
+    let long = dev.run(&["put", &"k".repeat(21), "v"]);
+    let said = text(&long.stderr);
+    assert!(
+        status(&long) == 65 && said.contains("1 to 20 bytes"),
+        "{said}"
+    );
+    let fits = dev.run(&["put", &"k".repeat(20), "v"]);
+    assert_eq!(status(&fits), 0, "{}", text(&fits.stderr));
 }
 
 #[test]

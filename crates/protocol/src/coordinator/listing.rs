@@ -41,7 +41,8 @@ pub(super) fn keys(
 ) -> Result<Box<dyn Job>, Refusal> {
     let bound = cx.env.limits.key;
     if prefix.len() > bound || after.as_ref().is_some_and(|a| a.len() > bound) {
-        let text = format!("prefix and after are at most {bound} bytes long (the setting key_bytes)");
+        let text =
+            format!("prefix and after are at most {bound} bytes long (the setting key_bytes)");
         return Err(Refusal::definite(Code::TooLarge, text));
     }
     if cx.topology.keyspace(keyspace).is_none() {

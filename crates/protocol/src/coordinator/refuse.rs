@@ -3,7 +3,7 @@
 
 use super::Cx;
 use super::submit::PrimaryAnswer;
-use crate::base::{KeyId, Keyspace, KeyspaceId, Purpose};
+use crate::base::{KeyId, Keyspace, Purpose};
 use crate::catalogue;
 use crate::lock::Rejection;
 use crate::register;
@@ -328,11 +328,7 @@ pub(super) fn key_fits(key: &KeyId, cx: &Cx<'_>) -> Result<(), Refusal> {
 /// Refuses what is over the limits, and a value that no member of the smallest group could keep of
 /// this keyspace and still read: the limit may have been raised since the keyspace was created.
 /// What is longer by now may be deleted.
-pub(super) fn write_fits(
-    key: &KeyId,
-    value: Option<&Bytes>,
-    cx: &Cx<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn write_fits(key: &KeyId, value: Option<&Bytes>, cx: &Cx<'_>) -> Result<(), Refusal> {
     let Some(value) = value else {
         return Ok(());
     };

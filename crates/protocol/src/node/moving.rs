@@ -22,8 +22,8 @@
 //! ([`Settings::move_rate`](crate::settings::Settings::move_rate)).
 
 use super::carried::{Carried, Listed};
-use super::pace::Pace;
 use super::logs::env;
+use super::pace::Pace;
 use super::{Here, Node, Step, topology};
 use crate::base::{
     Address, Bug, Epoch, EventualTag, GroupId, KeyId, Micros, NodeName, Planted, Rng, Seat,

@@ -97,7 +97,10 @@ mod tests {
         ] {
             let begun = in_a_second(rate, bytes);
             let over = 1 + keys / 100;
-            assert!((keys..=keys + over).contains(&begun), "{rate} {bytes}: {begun}");
+            assert!(
+                (keys..=keys + over).contains(&begun),
+                "{rate} {bytes}: {begun}"
+            );
         }
         assert_eq!(in_a_second(0, 1 << 30), 10, "nothing waits");
     }

@@ -197,11 +197,7 @@ impl Replica {
             self.counts.ignored_keyspace += 1;
             return None;
         };
-        let (key_most, value_most) = match env.planted.has(Bug::KeptByTheBound) {
-            true => (env.limits.key, env.limits.value),
-            false => (env.limits.key_most, env.limits.value_most),
-        };
-        if key.key.len() > key_most || ask.bytes() > value_most {
+        if !is_bounded(&key, &ask, env) {
             self.counts.ignored_limit += 1;
             return None;
         }
@@ -887,6 +883,17 @@ fn is_ahead(tag: Tag, now: Now) -> bool {
         None => now.wall.saturating_add(WALL_BOUND),
     };
     is_physical(tag) && tag.sequence > most
+}
+
+/// Whether a key and a value are as long as any cluster's may be. Clients may be bound to less by
+/// now, and what they have written is kept.
+fn is_bounded(key: &KeyId, ask: &Ask, env: &Env<'_>) -> bool {
+    let limits = env.limits;
+    let (key_most, value_most) = match env.planted.has(Bug::KeptByTheBound) {
+        true => (limits.key, limits.value),
+        false => (limits.key_most, limits.value_most),
+    };
+    key.key.len() <= key_most && ask.bytes() <= value_most
 }
 
 /// Whether an ask is one for keys of this purpose (F7: registers have no locks), and no content is

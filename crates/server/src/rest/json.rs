@@ -466,7 +466,10 @@ impl SettingsJson {
         };
         let join = |policy| WireSetting::Join(join(policy).into());
         let given = [
-            self.lease_ms.map(micros).transpose()?.map(WireSetting::LeaseUs),
+            self.lease_ms
+                .map(micros)
+                .transpose()?
+                .map(WireSetting::LeaseUs),
             self.format.map(WireSetting::Format),
             self.dead_after_ms
                 .map(micros)

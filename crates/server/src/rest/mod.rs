@@ -125,11 +125,7 @@ pub(crate) async fn bounded(
 ///
 /// A body must say what it is. Otherwise any page in a browser on this machine could lock keys
 /// here: a form or text needs no leave to be sent across origins, JSON does.
-async fn well_formed(
-    State(porter): State<Arc<Porter>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn well_formed(State(porter): State<Arc<Porter>>, request: Request, next: Next) -> Response {
     if !is_escaped(request.uri()) {
         return Problem::bad(NOT_ESCAPED).into_response();
     }

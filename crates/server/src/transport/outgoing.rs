@@ -433,7 +433,10 @@ mod tests {
         };
         Message::Hello(Hello {
             cluster: file.id,
-            registry: Registry::beginning(&file, Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION)),
+            registry: Registry::beginning(
+                &file,
+                Settings::beginning(&Timing::default(), &Limits::default(), wire::VERSION),
+            ),
             complete: false,
             answer: false,
         })

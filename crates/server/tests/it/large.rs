@@ -6,6 +6,8 @@ use fermata_api::v1::session_request::Operation;
 use fermata_api::{errors, v1};
 use fermata_protocol::Code;
 use fermata_server::config::{LimitsConfig, TimingConfig};
+use serde_json::json;
+use std::time::{Duration, Instant};
 use tokio_stream::StreamExt;
 
 const MAX: usize = 16 << 20;
@@ -31,8 +33,8 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
         let client = cluster.client(at).await;
         clients.push(
             client
-                .max_decoding_message_size(64 << 20)
-                .max_encoding_message_size(64 << 20),
+                .max_decoding_message_size(70 << 20)
+                .max_encoding_message_size(70 << 20),
         );
     }
     let mut session = Session::new(61);
@@ -80,17 +82,103 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
     let refusal = errors::from_status(&long.unwrap_err());
     assert_eq!(refusal.code, Code::TooLarge);
     assert!(refusal.detail.contains("1024"), "{}", refusal.detail);
-    let huge = write(&mut clients[0], &mut session, "g", vec![0; 40 << 20]).await;
+    let huge = write(&mut clients[0], &mut session, "g", vec![0; 66 << 20]).await;
     let status = huge.unwrap_err();
     assert!(status.message().contains("limit"), "{status}");
     assert!(read(&mut clients[2], &mut session, "g").await.unwrap() == value);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_value_is_another_while_everything_goes_on() {
+    let timing = TimingConfig {
+        request_ms: Some(60_000),
+        ..TimingConfig::default()
+    };
+    let choice = Choice {
+        timing,
+        ..Choice::default()
+    };
+    let cluster = TestCluster::start_with(3, choice).await;
+    let rest = [0, 2].map(|at| Rest(cluster.node(at).rest.clone()));
+    let path = |keyspace: &str, key: &str| {
+        format!("/v1/keyspaces/{keyspace}/keys/{key}?consistency=linearizable")
+    };
+    let settle = async |change| rest[0].json("PATCH", "/v1/settings", change).await;
+    for (change, word) in [
+        (json!({"value_bytes": 0}), "1 to 33554432"),
+        (json!({"key_bytes": 32_769}), "1 to 32768"),
+        (json!({"move_rate": 5}), "as many as it can"),
+        (json!({"value_bytes": 5, "key_bytes": 5}), "one setting"),
+        (json!({}), "one setting"),
+    ] {
+        let (status, said) = settle(change).await;
+        let said = said.to_string();
+        assert!(status == 400 && said.contains(word), "{status} {said}");
+    }
+    let coded = json!({
+        "name": "coded", "purpose": "registers",
+        "storage": "coded", "faults": 1, "delta": 3,
+    });
+    let (status, said) = rest[0].json("POST", "/v1/keyspaces", coded).await;
+    assert_eq!(status, 200, "{said}");
+    let large = vec![7; 200_000];
+    let (status, ..) = rest[0]
+        .send("PUT", &path("registers", "a"), &RAW, &large)
+        .await;
+    assert_eq!(status, 200);
+    // Lower: the other node refuses what is longer once it knows, and what is there stays.
+    let (status, said) = settle(json!({"value_bytes": 100_000})).await;
+    assert_eq!(status, 200, "{said}");
+    let refused = async |status: u16, bytes: usize| {
+        let end = Instant::now() + Duration::from_secs(30);
+        let value = vec![8; bytes];
+        loop {
+            let path = path("registers", "b");
+            let (answer, _, body) = rest[1].send("PUT", &path, &RAW, &value).await;
+            let body = String::from_utf8_lossy(&body).into_owned();
+            if answer == status {
+                return body;
+            }
+            assert!(Instant::now() < end, "{answer} {body}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let said = refused(413, 100_001).await;
+    assert!(
+        said.contains("100000") && said.contains("value_bytes"),
+        "{said}"
+    );
+    // Not even read to its end.
+    let said = refused(413, 300_000).await;
+    assert!(said.contains("265536"), "{said}");
+    let (status, _, body) = rest[1]
+        .send("GET", &path("registers", "a"), &RAW, b"")
+        .await;
+    assert!(status == 200 && body == large);
+    let (_, said) = rest[1].json("GET", "/v1/status", json!(null)).await;
+    assert_eq!(said["settings"]["value_bytes"], 100_000, "{said}");
+    // Higher than the nodes' files say.
+    let (status, said) = settle(json!({"value_bytes": 32 << 20})).await;
+    assert_eq!(status, 200, "{said}");
+    refused(200, 20 << 20).await;
+    // Four versions of so long a value are more than a frame holds.
+    let long = vec![9; 20 << 20];
+    let (status, _, body) = rest[1].send("PUT", &path("coded", "c"), &RAW, &long).await;
+    let said = String::from_utf8_lossy(&body);
+    assert!(
+        status == 413 && said.contains("how keyspace coded is stored"),
+        "{status} {said}"
+    );
+    let fits = &long[..15 << 20];
+    let (status, ..) = rest[1].send("PUT", &path("coded", "c"), &RAW, fits).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_with_a_message_that_is_too_long_says_so() {
     let cluster = TestCluster::start(1).await;
     let client = cluster.client(0).await;
-    let mut client = client.max_encoding_message_size(64 << 20);
+    let mut client = client.max_encoding_message_size(70 << 20);
     let mut session = Session::new(62);
     // It ends with that status, after what came before is answered.
     let frame = |id, key: &str, value: Vec<u8>, session: &mut Session| v1::SessionRequest {
@@ -103,7 +191,7 @@ async fn a_stream_with_a_message_that_is_too_long_says_so() {
     };
     let frames = vec![
         frame(1, "a", vec![1], &mut session),
-        frame(2, "b", vec![0; 40 << 20], &mut session),
+        frame(2, "b", vec![0; 66 << 20], &mut session),
     ];
     let replies = client.session(tokio_stream::iter(frames)).await.unwrap();
     let replies: Vec<_> = replies.into_inner().collect().await;

@@ -39,7 +39,10 @@ pub(super) fn known() -> Known {
         }],
         ..base::Cluster::default()
     };
-    let mut registry = Registry::beginning(&cluster, Settings::beginning(&Timing::default(), &Limits::default(), VERSION));
+    let mut registry = Registry::beginning(
+        &cluster,
+        Settings::beginning(&Timing::default(), &Limits::default(), VERSION),
+    );
     for node in &cluster.nodes {
         registry.meet(node, Incarnation(node.name.0.into()));
     }
