@@ -146,6 +146,7 @@ mod tests {
     use fermata_protocol::base::{Cluster, ClusterId, Incarnation, LockRef, NodeName, Timing};
     use fermata_protocol::message::Hello;
     use fermata_protocol::registry::Registry;
+    use fermata_protocol::settings::Settings;
 
     const ME: NodeId = NodeId {
         name: NodeName(1),

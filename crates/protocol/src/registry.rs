@@ -426,7 +426,7 @@ fn refusal(why: String) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{ClusterId, LockRef};
+    use crate::base::{ClusterId, Limits, LockRef, Timing};
     use alloc::borrow::ToOwned as _;
     use alloc::vec;
 

@@ -11,7 +11,7 @@ use crate::porter::is_last;
 use fermata_protocol::base::{Interval, Micros, NodeId, NodeName};
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;

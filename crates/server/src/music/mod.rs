@@ -48,7 +48,7 @@ mod store;
 mod values;
 
 use crate::hosted::Hosted;
-use crate::rest::{NOT_ESCAPED, conditional, is_escaped};
+use crate::rest::{NOT_ESCAPED, bounded, conditional, is_escaped};
 use answers::{Failure, MusicAnswer};
 use axum::Router;
 use axum::body::Bytes;

@@ -1,11 +1,13 @@
 //! What REST takes and gives, as JSON. Bytes that are text travel as text; all bytes travel as
 //! base64 under a name of their own.
 
+use super::micros;
 use super::problem::Problem;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use fermata_api::condition::Version;
+use fermata_api::v1::change_settings_request::Setting as WireSetting;
 use fermata_api::{Names, v1};
 use fermata_protocol::base::{GroupId, Keyspace, NodeName, SessionId, SiteId, Tag};
 use fermata_protocol::base::{Purpose, TagRule};
@@ -13,6 +15,7 @@ use fermata_protocol::request::{
     ClosedStatus, Entered, Inspection, Mode, MovingStatus, NodeStatus, QueueEntry, StorageStatus,
     UpkeepStatus,
 };
+use fermata_protocol::settings::{Join, Settings};
 use serde::{Deserialize, Serialize};
 
 /// Bytes given as text or as base64, one of them.
@@ -546,10 +549,6 @@ impl KeyspaceJson {
                 whole_below,
             }),
         };
-        let micros = |ms: u64| {
-            ms.checked_mul(1_000)
-                .ok_or_else(|| Problem::bad("too many ms"))
-        };
         Ok(v1::Keyspace {
             name: self.name,
             purpose: purpose.into(),
@@ -625,6 +624,30 @@ struct SettingsOut {
     value_bytes: u64,
     /// Bytes per second; 0: as fast as they can.
     move_rate: u64,
+}
+
+impl SettingsOut {
+    fn new(settings: Settings) -> SettingsOut {
+        SettingsOut {
+            changes: settings.version,
+            lease_ms: settings.lease / 1_000,
+            before_ms: settings.before.map(|before| before / 1_000),
+            request_ms: settings.request / 1_000,
+            format: settings.format,
+            raising: settings.raising,
+            dead_after_ms: settings.dead_after / 1_000,
+            join: match settings.join {
+                None => JoinJson::Off,
+                Some(Join::Load) => JoinJson::Load,
+                Some(Join::Latency) => JoinJson::Latency,
+                Some(Join::Resilient) => JoinJson::Resilient,
+            },
+            nearest_leads: settings.nearest_leads,
+            key_bytes: settings.key_bytes,
+            value_bytes: settings.value_bytes,
+            move_rate: settings.move_rate,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -839,25 +862,7 @@ impl Status {
                 .collect(),
             requests: status.requests,
             sessions: status.sessions,
-            settings: status.settings.map(|settings| SettingsOut {
-                changes: settings.version,
-                lease_ms: settings.lease / 1_000,
-                before_ms: settings.before.map(|before| before / 1_000),
-                request_ms: settings.request / 1_000,
-                format: settings.format,
-                raising: settings.raising,
-                dead_after_ms: settings.dead_after / 1_000,
-                join: match settings.join {
-                    None => JoinJson::Off,
-                    Some(Join::Load) => JoinJson::Load,
-                    Some(Join::Latency) => JoinJson::Latency,
-                    Some(Join::Resilient) => JoinJson::Resilient,
-                },
-                nearest_leads: settings.nearest_leads,
-                key_bytes: settings.key_bytes,
-                value_bytes: settings.value_bytes,
-                move_rate: settings.move_rate,
-            }),
+            settings: status.settings.map(SettingsOut::new),
             cluster: hex(porter.cluster.0),
             sites: known.sites.clone(),
             segment_bits: porter.segment_bits.into(),

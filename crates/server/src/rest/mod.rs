@@ -23,7 +23,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
-use fermata_api::v1::change_settings_request::Setting as WireSetting;
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Secret, v1};
 use fermata_protocol::request::Operation;

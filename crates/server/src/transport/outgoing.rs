@@ -418,10 +418,11 @@ mod tests {
     use crate::config::ClockConfig;
     use crate::transport::Run;
     use fermata_protocol::base::{
-        Cluster, ClusterId, Incarnation, LockRef, NodeId, NodeName, Timing,
+        Cluster, ClusterId, Incarnation, Limits, LockRef, NodeId, NodeName, Timing,
     };
     use fermata_protocol::message::Hello;
     use fermata_protocol::registry::Registry;
+    use fermata_protocol::settings::Settings;
     use tokio::net::TcpListener;
 
     fn hello(number: u128) -> Message {

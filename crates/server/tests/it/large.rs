@@ -16,9 +16,8 @@ const RAW: [(&str, &str); 2] = [
     ("accept", "application/octet-stream"),
 ];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
-    // Sixteen MiB through unoptimised code take their time.
+/// Sixteen MiB through unoptimised code take their time.
+async fn patient() -> TestCluster {
     let timing = TimingConfig {
         request_ms: Some(60_000),
         ..TimingConfig::default()
@@ -27,7 +26,12 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
         timing,
         ..Choice::default()
     };
-    let cluster = TestCluster::start_with(3, choice).await;
+    TestCluster::start_with(3, choice).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
+    let cluster = patient().await;
     let mut clients = Vec::new();
     for at in 0..3 {
         let client = cluster.client(at).await;
@@ -89,21 +93,9 @@ async fn the_largest_value_passes_and_a_larger_one_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_longest_value_is_another_while_everything_goes_on() {
-    let timing = TimingConfig {
-        request_ms: Some(60_000),
-        ..TimingConfig::default()
-    };
-    let choice = Choice {
-        timing,
-        ..Choice::default()
-    };
-    let cluster = TestCluster::start_with(3, choice).await;
-    let rest = [0, 2].map(|at| Rest(cluster.node(at).rest.clone()));
-    let path = |keyspace: &str, key: &str| {
-        format!("/v1/keyspaces/{keyspace}/keys/{key}?consistency=linearizable")
-    };
-    let settle = async |change| rest[0].json("PATCH", "/v1/settings", change).await;
+async fn settings_that_cannot_be_are_refused_by_name() {
+    let cluster = TestCluster::start(1).await;
+    let rest = Rest(cluster.node(0).rest.clone());
     for (change, word) in [
         (json!({"value_bytes": 0}), "1 to 33554432"),
         (json!({"key_bytes": 32_769}), "1 to 32768"),
@@ -111,10 +103,20 @@ async fn the_longest_value_is_another_while_everything_goes_on() {
         (json!({"value_bytes": 5, "key_bytes": 5}), "one setting"),
         (json!({}), "one setting"),
     ] {
-        let (status, said) = settle(change).await;
+        let (status, said) = rest.json("PATCH", "/v1/settings", change).await;
         let said = said.to_string();
         assert!(status == 400 && said.contains(word), "{status} {said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_longest_value_is_another_while_everything_goes_on() {
+    let cluster = patient().await;
+    let rest = [0, 2].map(|at| Rest(cluster.node(at).rest.clone()));
+    let path = |keyspace: &str, key: &str| {
+        format!("/v1/keyspaces/{keyspace}/keys/{key}?consistency=linearizable")
+    };
+    let settle = async |change| rest[0].json("PATCH", "/v1/settings", change).await;
     let coded = json!({
         "name": "coded", "purpose": "registers",
         "storage": "coded", "faults": 1, "delta": 3,

@@ -343,7 +343,7 @@ fn raised(stage: &mut Stage, format: u16) {
 fn all_have(stage: &mut Stage, change: Setting, so: fn(&Settings) -> bool) {
     policies::settle(stage, change);
     let known = stage.until(move |w| {
-        let knows = |name: &NodeName| settings(w, *name).is_some_and(so);
+        let knows = |name: &NodeName| settings(w, *name).is_some_and(|at| so(&at));
         ALL.iter().all(knows)
     });
     stage.expect(known, "every node has another setting");

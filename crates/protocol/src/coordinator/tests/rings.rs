@@ -4,6 +4,7 @@ use super::*;
 use crate::base::{Addresses, Group, Incarnation, NodeInfo};
 use crate::registry::Registry;
 use crate::request::RingChange;
+use crate::settings::Settings;
 use crate::wire::{self, VERSION};
 
 const OWNER: GroupId = GroupId(1);
