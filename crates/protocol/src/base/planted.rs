@@ -511,12 +511,16 @@ planted_bugs! {
     DrainIgnored,
     /// R13: a node that is silent for a moment is replaced.
     DeadAtOnce,
+    /// R13: who was silent once is dead, though it was heard since.
+    DeadForEver,
     /// R14: a node is given a seat although it says that it has one in another group.
     SeatedJoins,
     /// R14: a node that drains is given a seat.
     DrainingJoins,
     /// R14: a node without room on its disk is given a seat.
     FullJoins,
+    /// R13, R14: a node is given a seat whose disk has filled up since it was invited.
+    FilledIsSeated,
     /// R15: another member leads a group as soon as it is nearer to a quorum.
     NearestAtOnce,
     /// R12: of two nodes that drain each gives the other what it leads.

@@ -326,6 +326,9 @@ impl Here {
         let Some(wanted) = self.groups.get_mut(&group).and_then(|r| r.wanted.take()) else {
             return;
         };
+        if self.seats_without_room(group, &wanted.command) {
+            return refuse(wanted.by, Rejection::NotReady, step);
+        }
         let readiness = self.readiness(group, &wanted.command, step);
         let over = wanted.until <= step.now.monotonic;
         if readiness.all || (over && readiness.quorum) {
@@ -342,6 +345,15 @@ impl Here {
         if let Some(room) = self.groups.get_mut(&group) {
             room.wanted = Some(wanted);
         }
+    }
+
+    /// Whether somebody is to have a seat who has none and, by now, no room on its disk.
+    fn seats_without_room(&self, group: GroupId, command: &Command) -> bool {
+        let present = self.groups.get(&group).map(|room| room.log.view());
+        let seated = |name| present.is_some_and(|view| view.seat_of(name).is_some());
+        let mut names = next_views(command).into_iter().flat_map(View::nodes);
+        let full = names.any(|name| !seated(name) && !self.has_room(name));
+        full && !self.config.planted.has(Bug::FilledIsSeated)
     }
 
     /// Whether a group could go on as a command has it at once.

@@ -45,7 +45,10 @@ impl Here {
         let now = step.now.monotonic;
         let present = self.registry.present().map(|(name, _)| name);
         let silent: Vec<NodeName> = present.filter(|name| !self.hears(*name, step)).collect();
-        self.seen.silent.retain(|name, _| silent.contains(name));
+        let for_ever = self.config.planted.has(Bug::DeadForEver);
+        self.seen
+            .silent
+            .retain(|name, _| for_ever || silent.contains(name));
         for name in silent {
             self.seen.silent.entry(name).or_insert(now);
         }

@@ -24,6 +24,11 @@ pub(super) const LIST: &[Scenario] = &[
         play: spare_joins,
     },
     Scenario {
+        name: "spare-fills",
+        about: "a disk is full between the invitation and the seat: there is no seat",
+        play: spare_fills,
+    },
+    Scenario {
         name: "spare-full",
         about: "a node without room is given no seat; one that is full in its seat is done without",
         play: spare_full,
@@ -168,6 +173,34 @@ fn spare_full(stage: &mut Stage) {
     set_full(stage, SPARE, false);
     stage.pass(5_000);
     stage.section(user, "v4");
+}
+
+/// The spare is invited and follows; it has no room any more when whoever invited it hears of that.
+fn spare_fills(stage: &mut Stage) {
+    stage.again(|setup| setup.cluster = cluster::spared());
+    let user = stage.client(&[2]);
+    stage.section(user, "v1");
+    let (name, drains) = (LEAVING, true);
+    decide(stage, GroupCommand::Drain { name, drains });
+    stage.pass(2_000);
+    let held = [A, FOURTH].map(|to| stage.hold(move |p| follows(p, to)));
+    settle(stage, Setting::Join(Some(Join::Latency)));
+    let invited = stage.until(move |w| held.iter().any(|rule| w.network.held(*rule) > 0));
+    stage.expect(invited, "a spare follows who has invited it");
+    set_full(stage, SPARE, true);
+    // The first thing that it cannot write.
+    settle(stage, Setting::DeadAfter(600_000_000));
+    stage.pass(1_000);
+    for rule in held {
+        stage.release(rule);
+    }
+    stage.pass(20_000);
+    let none = seats(&stage.world, SPARE) == 0;
+    stage.expect(none, "who has no room any more is given no seat");
+    set_full(stage, SPARE, false);
+    let joined = in_time(stage, |w| seats(w, SPARE) > 0);
+    stage.expect(joined, "who has room again is given a seat");
+    stage.section(user, "v2");
 }
 
 /// Whether a node leads the group.

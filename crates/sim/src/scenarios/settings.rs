@@ -424,7 +424,7 @@ fn dead_is_replaced(stage: &mut Stage) {
     stage.world.stop(C, true);
     stage.pass(5_000);
     stage.world.start(C);
-    stage.pass(5_000);
+    stage.pass(25_000);
     for group in [GroupId::META, FIRST] {
         let kept = members(&stage.world, group) == [A, B, C];
         stage.expect(kept, "who is back within the time keeps its seat");
