@@ -94,9 +94,10 @@ pub(crate) enum Command {
         action: KeyspaceCommand,
     },
     /// Show what all nodes count alike, or give the cluster another read lease or format.
-    #[command(after_help = SETTINGS_HELP)]
+    #[command(after_help = SETTINGS_HELP, mut_args(|option| anywhere(option, &["lease", "format"])))]
     Settings(SettingsArgs),
     /// Show which nodes have which segments, and what is still to move.
+    #[command(mut_args(|option| anywhere(option, &["watch"])))]
     Ring(RingArgs),
     /// List nodes, give them seats, drain, remove or replace them.
     #[command(mut_args(|option| option.global(true)))]
@@ -127,6 +128,12 @@ pub(crate) enum Command {
     },
 }
 
+/// An option that may stand before a verb and behind it, but for those that are another verb's.
+fn anywhere(option: clap::Arg, but: &[&str]) -> clap::Arg {
+    let own = but.contains(&option.get_id().as_str());
+    option.global(!own)
+}
+
 impl Command {
     /// Which of the options about clusters it has a use for.
     fn uses(&self) -> Uses<'_> {
@@ -143,20 +150,8 @@ impl Command {
                 what: BenchCommand::Crowd(_),
             } => Uses::Nothing,
             Command::Status(StatusArgs { cluster: own, .. })
-            | Command::Settings(
-                SettingsArgs {
-                    action: Some(SettingsCommand::Set { cluster: own, .. }),
-                    ..
-                }
-                | SettingsArgs { cluster: own, .. },
-            )
-            | Command::Ring(
-                RingArgs {
-                    action: Some(RingCommand::Policy { cluster: own, .. }),
-                    ..
-                }
-                | RingArgs { cluster: own, .. },
-            )
+            | Command::Settings(SettingsArgs { cluster: own, .. })
+            | Command::Ring(RingArgs { cluster: own, .. })
             | Command::Node { cluster: own, .. }
             | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) => Uses::Keys(&on.options),
@@ -314,7 +309,6 @@ pub(crate) struct StatusArgs {
 
 /// See `fermata settings --help`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]
     pub(crate) action: Option<SettingsCommand>,
@@ -333,13 +327,11 @@ pub(crate) struct SettingsArgs {
 pub(crate) enum SettingsCommand {
     /// Change a setting by its name.
     Set {
-        /// lease, format, dead_after, join or leader.
+        /// lease, format, dead_after, join, leader, key_bytes, value_bytes or move_rate.
         name: String,
-        /// A duration, a number, or one of what `fermata ring policy set --help` names; off for
-        /// none.
+        /// A duration, a number, bytes (65536, 16MiB), or one of what `fermata ring policy set
+        /// --help` names; off for none.
         value: String,
-        #[command(flatten)]
-        cluster: ClusterOptions,
     },
 }
 

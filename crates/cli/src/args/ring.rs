@@ -9,7 +9,6 @@ use crate::duration;
 
 /// See `fermata ring --help`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct RingArgs {
     #[command(subcommand)]
     pub(crate) action: Option<RingCommand>,
@@ -25,10 +24,7 @@ pub(crate) struct RingArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RingCommand {
     /// Show or change what the groups do unasked.
-    #[command(mut_args(|option| option.global(true)))]
     Policy {
-        #[command(flatten)]
-        cluster: ClusterOptions,
         #[command(subcommand)]
         action: PolicyCommand,
     },

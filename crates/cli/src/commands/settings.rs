@@ -22,7 +22,12 @@ const LOOKS: Duration = Duration::from_millis(100);
 /// Shows the settings, or changes one.
 pub(crate) async fn command(global: &Global, args: SettingsArgs) -> Result<u8, Failure> {
     let change = match &args.action {
-        Some(SettingsCommand::Set { name, value, .. }) => Some(setting(name, value)?),
+        Some(SettingsCommand::Set { .. }) if args.change().is_some() => {
+            return Err(Failure::usage(
+                "one setting is changed at a time: --lease and --format change one without `set`",
+            ));
+        }
+        Some(SettingsCommand::Set { name, value }) => Some(setting(name, value)?),
         None => args.change(),
     };
     run(global, change.as_slice()).await

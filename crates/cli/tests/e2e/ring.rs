@@ -238,6 +238,15 @@ fn what_groups_do_unasked_is_shown_and_changed() {
     well(&policy(&["set", "--dead-after", "5m"]));
     assert_eq!(dev.json(&["settings"])["dead_after_ms"], 300_000);
     assert_eq!(status(&policy(&["set"])), 2, "nothing is named");
+    // Options may stand on either side of a verb, but for those that ask for something else.
+    well(&dev.run(&["ring", "--timeout", "20s", "policy", "show", "--json"]));
+    well(&dev.run(&["settings", "--timeout", "20s", "set", "dead_after", "5m"]));
+    for wrong in [
+        &["ring", "--watch", "policy", "show"][..],
+        &["settings", "--lease", "2s", "set", "dead_after", "5m"],
+    ] {
+        assert_eq!(status(&dev.run(wrong)), 2, "{wrong:?}");
+    }
     well(&policy(&["set", "--join", "load", "--leader", "latency"]));
     let settings = dev.json(&["settings"]);
     assert_eq!(settings["dead_after_ms"], 300_000, "it was not named");

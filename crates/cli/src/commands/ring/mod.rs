@@ -37,7 +37,10 @@ const HOMES: Duration = Duration::from_secs(15);
 
 /// Shows the ring, once or at every interval, or what it does unasked.
 pub(crate) async fn run(global: &Global, args: RingArgs) -> Result<u8, Failure> {
-    if let Some(RingCommand::Policy { action, .. }) = args.action {
+    if let Some(RingCommand::Policy { action }) = args.action {
+        if args.watch.is_some() {
+            return Err(Failure::usage("--watch shows the ring, and no policy"));
+        }
         return policy(global, action).await;
     }
     let client = connect(global).await?;
