@@ -54,7 +54,7 @@ impl Pace {
     }
 
     fn spend(&mut self, bytes: u64, now: Micros) {
-        if self.rate > 0 && bytes > 0 {
+        if self.rate > 0 {
             // Rounded up: at no rate a key costs nothing.
             let micros = (u128::from(bytes) * 1_000_000).div_ceil(u128::from(self.rate));
             let takes = Micros::try_from(micros).unwrap_or(Micros::MAX);
