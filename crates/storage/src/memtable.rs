@@ -107,18 +107,18 @@ impl Memtable {
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
         match self.entries.get(key) {
             Some(entry) => Some(entry),
-            None => self.covers(key).then_some(&Entry::Deleted),
+            None => self.covered(key).map(|_| &Entry::Deleted),
         }
     }
 
-    /// True if a range deletion hides this key in the layers below.
-    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+    /// Up to where a range deletion hides this key, and all that follow, in the layers below; the
+    /// inner `None` is no bound.
+    pub(crate) fn covered(&self, key: &[u8]) -> Option<Option<&Bytes>> {
         let upper = (Bound::Unbounded, Bound::Included(key));
-        match self.ranges.range::<[u8], _>(upper).next_back() {
-            Some((_, Some(end))) => key < &end[..],
-            Some((_, None)) => true,
-            None => false,
-        }
+        let (_, end) = self.ranges.range::<[u8], _>(upper).next_back()?;
+        end.as_ref()
+            .is_none_or(|end| key < &end[..])
+            .then_some(end.as_ref())
     }
 
     /// Number of entries.
@@ -174,7 +174,8 @@ mod tests {
         assert_eq!(ranges(&table), [(&b"a"[..], Some(&b"z"[..]))]);
         table.apply(Batch::new().delete_range("x", ""));
         assert_eq!(ranges(&table), [(&b"a"[..], None)]);
-        assert!(table.covers(b"zzz") && table.covers(b"a") && !table.covers(b"A"));
+        let covers = |key: &[u8]| table.covered(key).is_some();
+        assert!(covers(b"zzz") && covers(b"a") && !covers(b"A"));
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Sorted {
                 return Ok(Some(block.entry(at).1));
             }
         }
-        Ok(self.covers(key).then_some(Entry::Deleted))
+        Ok(self.covered(key).map(|_| Entry::Deleted))
     }
 
     /// Some of its keys, evenly spread: those at which blocks begin. Few of them say little, and
@@ -252,14 +252,14 @@ impl Sorted {
         bits > 0 && probes(hash(key), bits).all(|bit| self.filter[bit / 8] & 1 << (bit % 8) != 0)
     }
 
-    /// True if a range deletion hides this key in what is older.
-    pub(super) fn covers(&self, key: &[u8]) -> bool {
+    /// Up to where a range deletion hides this key, and all that follow, in what is older; the
+    /// inner `None` is no bound.
+    pub(super) fn covered(&self, key: &[u8]) -> Option<Option<&Bytes>> {
         let after = self.ranges.partition_point(|(from, _)| &from[..] <= key);
-        after > 0
-            && self.ranges[after - 1]
-                .1
-                .as_ref()
-                .is_none_or(|to| key < &to[..])
+        let (_, to) = &self.ranges[after.checked_sub(1)?];
+        to.as_ref()
+            .is_none_or(|to| key < &to[..])
+            .then_some(to.as_ref())
     }
 
     /// The number of the block that has a key, if any has it.

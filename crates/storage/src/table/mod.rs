@@ -420,35 +420,17 @@ impl Snapshot {
     }
 
     /// Entries of `from..to` in order; an empty `to` is no bound.
-    pub(crate) fn range(
-        &self,
-        from: &[u8],
-        to: &[u8],
-    ) -> impl Iterator<Item = io::Result<Stored>> + use<> {
-        let (mut walk, mut error) = match Walk::new(&self.0, from, to) {
-            Ok(walk) => (Some(walk), None),
-            Err(error) => (None, Some(error)),
-        };
-        std::iter::from_fn(move || {
-            if let Some(error) = error.take() {
-                return Some(Err(error));
-            }
-            loop {
-                let value = match walk.as_mut()?.step() {
-                    Ok(Some((_, Entry::Deleted))) => continue,
-                    Ok(Some((key, Entry::Void))) => (key, Err(Void)),
-                    Ok(Some((key, Entry::Value(value)))) => {
-                        (key, Ok(Bytes::copy_from_slice(&value)))
-                    }
-                    Ok(None) => return None,
-                    Err(error) => {
-                        walk = None;
-                        return Some(Err(error));
-                    }
-                };
-                return Some(Ok(value));
-            }
-        })
+    pub(crate) fn range(&self, from: &[u8], to: &[u8]) -> Range {
+        match Walk::new(&self.0, from, to) {
+            Ok(walk) => Range {
+                walk: Some(walk),
+                error: None,
+            },
+            Err(error) => Range {
+                walk: None,
+                error: Some(error),
+            },
+        }
     }
 
     /// Reads entries from a key on, about so many bytes. Returns the void ones, and the key to go
@@ -470,5 +452,42 @@ impl Snapshot {
             }
         }
         Ok((void, None))
+    }
+}
+
+/// Entries in order; none follows an error of the disk, which is told once.
+pub(crate) struct Range {
+    walk: Option<Walk>,
+    error: Option<io::Error>,
+}
+
+impl Range {
+    /// Goes on at `to`, if that is ahead; without one there is nothing more.
+    pub(crate) fn skip_to(&mut self, to: Option<&[u8]>) {
+        if let Some(walk) = &mut self.walk {
+            self.error = walk.skip_to(to).err().or(self.error.take());
+        }
+    }
+}
+
+impl Iterator for Range {
+    type Item = io::Result<Stored>;
+
+    fn next(&mut self) -> Option<io::Result<Stored>> {
+        loop {
+            if let Some(error) = self.error.take() {
+                self.walk = None;
+                return Some(Err(error));
+            }
+            match self.walk.as_mut()?.step() {
+                Ok(Some((_, Entry::Deleted))) => {}
+                Ok(Some((key, Entry::Void))) => return Some(Ok((key, Err(Void)))),
+                Ok(Some((key, Entry::Value(value)))) => {
+                    return Some(Ok((key, Ok(Bytes::copy_from_slice(&value)))));
+                }
+                Ok(None) => return None,
+                Err(error) => self.error = Some(error),
+            }
+        }
     }
 }

@@ -49,9 +49,13 @@ impl Run {
         Ok(files.collect::<io::Result<Vec<_>>>()?.concat())
     }
 
-    /// True if a range deletion hides this key in what is older.
-    fn covers(&self, key: &[u8]) -> bool {
-        self.file_of(key).is_some_and(|file| file.covers(key))
+    /// Up to where a range deletion hides this key, and all that follow, in what is older; the
+    /// inner `None` is no bound.
+    fn covered(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let after = self.files.partition_point(|slice| &slice.from[..] <= key);
+        let end = self.files[after.checked_sub(1)?].file.covered(key)?;
+        let next = self.files.get(after).map(|next| &next.from);
+        Some([end, next].into_iter().flatten().min().cloned())
     }
 
     /// Length of its files in bytes.
@@ -159,6 +163,35 @@ impl Cursor {
         self.loaded.as_ref().map(|block| block.key(self.at))
     }
 
+    /// Goes to the first entry at `to` or behind it, if that is ahead; without one behind the last.
+    /// What lies between is not read.
+    fn skip_to(&mut self, to: Option<&[u8]>) -> io::Result<()> {
+        let Some(key) = self.key() else {
+            return Ok(());
+        };
+        let Some(to) = to else {
+            (self.slice, self.loaded) = (self.run.files.len(), None);
+            return Ok(());
+        };
+        if key >= to {
+            return Ok(());
+        }
+        let here = self
+            .loaded
+            .as_ref()
+            .map(|block| (block.seek(to), block.len()));
+        if let Some((at, _)) = here.filter(|(at, len)| at < len) {
+            self.at = at;
+            return Ok(());
+        }
+        let after = self
+            .run
+            .files
+            .partition_point(|slice| &slice.from[..] <= to);
+        self.slice = after.saturating_sub(1);
+        self.begin(to)
+    }
+
     fn take(&mut self) -> io::Result<Option<(Bytes, Entry)>> {
         let taken = self.loaded.as_ref().map(|block| block.entry(self.at));
         self.at += 1;
@@ -189,24 +222,39 @@ impl Walk {
         (self.to.is_empty() || key < &self.to[..]).then_some(key)
     }
 
-    /// The next key with its newest entry. Entries share the memory of their blocks.
+    /// The next key with its newest entry. Entries share the memory of their blocks. Of what a
+    /// range deletion hides there is one entry at most: where a million keys were deleted at once,
+    /// a walk does not go through all of them.
     pub(super) fn step(&mut self) -> io::Result<Option<(Bytes, Entry)>> {
         let Some(key) = self.key().map(Bytes::copy_from_slice) else {
             return Ok(None);
         };
-        let mut found = None;
+        let (mut found, mut hidden) = (None, None);
         for cursor in &mut self.cursors {
+            // Once hidden, up to there it is so in all that are older.
+            if let Some(end) = &hidden {
+                cursor.skip_to(Option::as_deref(end))?;
+                continue;
+            }
             let here = match cursor.key() == Some(&key[..]) {
                 true => cursor.take()?,
                 false => None,
             };
             if found.is_none() {
-                found = match here {
-                    Some((_, entry)) => Some(entry),
-                    None => cursor.run.covers(&key).then_some(Entry::Deleted),
-                };
+                found = here.map(|(_, entry)| entry);
+                if found.is_none() {
+                    hidden = cursor.run.covered(&key);
+                }
             }
         }
+        let found = found.or(hidden.map(|_| Entry::Deleted));
         Ok(found.map(|entry| (key, entry)))
+    }
+
+    /// Goes on at `to`, if that is ahead; without one there is nothing more.
+    pub(super) fn skip_to(&mut self, to: Option<&[u8]>) -> io::Result<()> {
+        self.cursors
+            .iter_mut()
+            .try_for_each(|cursor| cursor.skip_to(to))
     }
 }

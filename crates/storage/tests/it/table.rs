@@ -603,3 +603,44 @@ fn a_merge_that_finds_no_descriptor_is_put_off() {
     assert!(work(&mut store, true));
     assert_eq!(as_model(&store).len(), 9);
 }
+
+#[test]
+fn a_scan_reads_nothing_of_what_a_range_deletion_hides() {
+    // The deletion is in memory, or in a run of its own.
+    for at_rest in [false, true] {
+        let disk = disk();
+        let options = Options {
+            checkpoint_bytes: 1 << 20,
+            ..small()
+        };
+        let (mut store, _) = open(&disk, options);
+        let key = |number: u32| format!("key{number:05}");
+        for number in 0..1_200 {
+            put(&mut store, &key(number), vec![1; 1_000]);
+        }
+        flush(&mut store);
+        checkpoint(&mut store);
+        store.append(Batch::new().delete_range("key00010", "key01190"));
+        // A key within it that is newer.
+        put(&mut store, &key(600), vec![2; 1 << 20]);
+        flush(&mut store);
+        if at_rest {
+            checkpoint(&mut store);
+        }
+        let oldest = runs(&disk).remove(0);
+        for number in (100..1_100).step_by(100) {
+            let at = find(&disk, &oldest, key(number + 3).as_bytes());
+            disk.corrupt(&oldest, at);
+        }
+        let numbers = (0..10).chain([600]).chain(1_190..1_200);
+        let expected: Vec<_> = numbers.map(|number| key(number).into_bytes()).collect();
+        let found = contents(&store).into_iter();
+        let found: Vec<_> = found
+            .map(|(key, value)| {
+                assert!(value.is_some(), "{key:?} is void");
+                key
+            })
+            .collect();
+        assert_eq!(found, expected, "{at_rest}");
+    }
+}
