@@ -15,6 +15,7 @@ use crate::disk::{Disk, File, Lack, final_if_full};
 use crate::memtable::{Entry, Memtable};
 use crate::store::OpenError;
 use bytes::Bytes;
+use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -92,24 +93,65 @@ struct Place {
     crc: u32,
 }
 
+/// The places of a block's entries, as its head has them; none for one that makes no sense.
+struct Places<'a> {
+    head: &'a [u8],
+    left: Fields<'a>,
+    /// Where the next value begins.
+    value: usize,
+}
+
+impl<'a> Places<'a> {
+    fn of(head: &'a [u8]) -> Places<'a> {
+        Places {
+            head,
+            left: Fields(head),
+            value: head.len(),
+        }
+    }
+
+    fn read(&mut self) -> Option<Place> {
+        let kind = self.left.take(1)?[0];
+        let (len, crc) = (self.left.u32()? as usize, self.left.u32()?);
+        let key = self.left.bytes()?.len();
+        let end = self.head.len() - self.left.0.len();
+        let value = self.value..self.value + len;
+        self.value = value.end;
+        Some(Place {
+            kind,
+            key: end - key..end,
+            value,
+            crc,
+        })
+    }
+}
+
+impl Iterator for Places<'_> {
+    type Item = Option<Place>;
+
+    fn next(&mut self) -> Option<Option<Place>> {
+        (!self.left.0.is_empty()).then(|| self.read())
+    }
+}
+
+impl Place {
+    /// What lies there in a block. A bad value is void.
+    fn entry(&self, block: &Bytes) -> Entry {
+        match (self.kind, block.get(self.value.clone())) {
+            (KIND_DELETED, _) => Entry::Deleted,
+            (KIND_VALUE, Some(value)) if crc32c(&[value]) == self.crc => {
+                Entry::Value(block.slice_ref(value))
+            }
+            _ => Entry::Void,
+        }
+    }
+}
+
 impl Block {
     fn parse(bytes: Bytes, head: usize) -> Option<Block> {
-        let mut fields = Fields(bytes.get(..head)?);
-        let (mut entries, mut value) = (Vec::new(), head);
-        while !fields.0.is_empty() {
-            let kind = fields.take(1)?[0];
-            let (len, crc) = (fields.u32()? as usize, fields.u32()?);
-            let key = fields.bytes()?.len();
-            let end = head - fields.0.len();
-            entries.push(Place {
-                kind,
-                key: end - key..end,
-                value: value..value + len,
-                crc,
-            });
-            value += len;
-        }
-        (value == bytes.len()).then_some(Block { bytes, entries })
+        let mut places = Places::of(bytes.get(..head)?);
+        let entries = places.by_ref().collect::<Option<Vec<Place>>>()?;
+        (places.value == bytes.len()).then_some(Block { bytes, entries })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -120,16 +162,11 @@ impl Block {
         &self.bytes[self.entries[at].key.clone()]
     }
 
-    /// Key and entry, which share the block's memory. A bad value is void.
+    /// Key and entry, which share the block's memory.
     pub(super) fn entry(&self, at: usize) -> (Bytes, Entry) {
         let place = &self.entries[at];
-        let value = self.bytes.slice(place.value.clone());
-        let entry = match place.kind {
-            KIND_DELETED => Entry::Deleted,
-            KIND_VALUE if crc32c(&[&value]) == place.crc => Entry::Value(value),
-            _ => Entry::Void,
-        };
-        (self.bytes.slice(place.key.clone()), entry)
+        let key = self.bytes.slice(place.key.clone());
+        (key, place.entry(&self.bytes))
     }
 
     /// The first entry whose key is at or after this one.
@@ -219,14 +256,18 @@ impl Sorted {
         })
     }
 
-    /// What this file knows of a key.
+    /// What this file knows of a key. Of its block no more is made out than what comes before it.
     pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Entry>> {
         if self.may_have(key)
-            && let Some(block) = self.block(self.block_of(key))?
+            && let Some((block, head)) = self.read(self.block_of(key))?
         {
-            let at = block.seek(key);
-            if at < block.len() && block.key(at) == key {
-                return Ok(Some(block.entry(at).1));
+            for place in Places::of(&block[..head]) {
+                let place = place.ok_or_else(|| damaged(self.number))?;
+                match block[place.key.clone()].cmp(key) {
+                    Ordering::Less => {}
+                    Ordering::Equal => return Ok(Some(place.entry(&block))),
+                    Ordering::Greater => break,
+                }
             }
         }
         Ok(self.covered(key).map(|_| Entry::Deleted))
@@ -280,17 +321,24 @@ impl Sorted {
 
     /// Reads a block; `None` behind the last one.
     pub(super) fn block(&self, at: usize) -> io::Result<Option<Block>> {
+        let Some((bytes, head)) = self.read(at)? else {
+            return Ok(None);
+        };
+        let parsed = Block::parse(bytes, head);
+        parsed.map(Some).ok_or_else(|| damaged(self.number))
+    }
+
+    /// The bytes of a block, and how many of them are its head, which is as it was written.
+    fn read(&self, at: usize) -> io::Result<Option<(Bytes, usize)>> {
         let Some(block) = self.index.get(at) else {
             return Ok(None);
         };
-        let mut bytes = vec![0; block.len as usize];
+        let (head, mut bytes) = (block.head as usize, vec![0; block.len as usize]);
         self.file.read_at(block.offset, &mut bytes)?;
-        let head = bytes.get(..block.head as usize);
-        if head.is_none_or(|head| crc32c(&[head]) != block.crc) {
-            return Err(damaged(self.number));
+        match bytes.get(..head) {
+            Some(found) if crc32c(&[found]) == block.crc => Ok(Some((bytes.into(), head))),
+            _ => Err(damaged(self.number)),
         }
-        let parsed = Block::parse(bytes.into(), block.head as usize);
-        parsed.map(Some).ok_or_else(|| damaged(self.number))
     }
 }
 
