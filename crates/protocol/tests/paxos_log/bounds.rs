@@ -12,6 +12,8 @@ fn scaled(planted: Planted) -> World {
     world.limits = Limits {
         key: 65 << 10,
         value: 512 << 10,
+        key_most: 65 << 10,
+        value_most: 512 << 10,
         grant: 256 << 10,
         section_keys: 1,
         proposals_bytes: 512 << 10,

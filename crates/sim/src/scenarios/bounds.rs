@@ -15,6 +15,8 @@ fn begin(stage: &mut Stage) {
         setup.limits = Limits {
             key: 1 << 10,
             value: 1 << 10,
+            key_most: 1 << 10,
+            value_most: 1 << 10,
             section_keys: 1,
             grant: 2 << 10,
             proposals_bytes: 32 << 10,
