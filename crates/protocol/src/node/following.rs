@@ -353,7 +353,9 @@ impl Here {
         let seated = |name| present.is_some_and(|view| view.seat_of(name).is_some());
         let mut names = next_views(command).into_iter().flat_map(View::nodes);
         let full = names.any(|name| !seated(name) && !self.has_room(name));
-        full && !self.config.planted.has(Bug::FilledIsSeated)
+        // Who is chosen in spite of that would be refused here.
+        let planted = [Bug::FilledIsSeated, Bug::FullJoins];
+        full && !planted.iter().any(|bug| self.config.planted.has(*bug))
     }
 
     /// Whether a group could go on as a command has it at once.
