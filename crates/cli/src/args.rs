@@ -94,7 +94,8 @@ pub(crate) enum Command {
         action: KeyspaceCommand,
     },
     /// Show what all nodes count alike, or give the cluster another read lease or format.
-    #[command(after_help = SETTINGS_HELP, mut_args(|option| anywhere(option, &["lease", "format"])))]
+    #[command(after_help = SETTINGS_HELP)]
+    #[command(mut_args(|option| anywhere(option, &["lease", "format"])))]
     Settings(SettingsArgs),
     /// Show which nodes have which segments, and what is still to move.
     #[command(mut_args(|option| anywhere(option, &["watch"])))]
