@@ -63,6 +63,8 @@ pub(crate) struct Porter {
     pub(crate) home: SiteId,
     /// Bytes of the largest value that another engine takes.
     value_max: usize,
+    /// Bytes of the longest keys of one section.
+    keys_max: usize,
     /// Most keys that one answer to a listing has.
     listed_max: u32,
     /// Whether a quorum is in reach, as last seen by [`Porter::look`].
@@ -177,6 +179,7 @@ impl Porter {
             },
             home: resolved.site,
             value_max: config.limits.value,
+            keys_max: config.limits.section_keys * Limits::KEY_MAX,
             listed_max: u32::try_from(config.limits.listed_keys())
                 .map_or(KEYS_MAX, |n| n.min(KEYS_MAX)),
             healthy: AtomicBool::new(false),
@@ -209,10 +212,10 @@ impl Porter {
         }
     }
 
-    /// Bytes of the longest body of a request: a value as text may be twice as long, and something
-    /// is beside it.
+    /// Bytes of the longest body of a request: a value, or the keys of a section, as text may be
+    /// twice as long, and something is beside it.
     pub(crate) fn body_max(&self) -> usize {
-        2 * self.value_max() + (64 << 10)
+        2 * self.value_max().max(self.keys_max) + (64 << 10)
     }
 
     /// The dictionary of keyspaces and sites.

@@ -88,7 +88,7 @@ pub(super) fn setting(name: &str, value: &str) -> Result<Setting, Failure> {
 
 /// A number of bytes: `16777216`, `16MiB`.
 fn bytes(value: &str) -> Result<u64, String> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let unit = units
         .iter()
         .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));

@@ -141,7 +141,15 @@ impl Worker<'_> {
     /// Looks at every job once.
     async fn round(&self, client: &Client) -> Result<(), fermata_client::Error> {
         let start = Instant::now();
-        let listed = client.keys(KEYSPACE, b"", None, 10_000).await?;
+        let mut pages = client.pages(KEYSPACE, b"", None);
+        let mut listed = Vec::new();
+        loop {
+            let page = pages.next(1_000).await?;
+            if page.is_empty() {
+                break;
+            }
+            listed.extend(page);
+        }
         self.shared.latencies.note(&self.site, "keys", start);
         let mut worked = false;
         for turn in 0..listed.len() {

@@ -39,10 +39,10 @@ pub(super) fn keys(
     limit: u32,
     cx: &Cx<'_>,
 ) -> Result<Box<dyn Job>, Refusal> {
-    let bound = cx.env.limits.key;
+    // What is stored may be longer than clients may name by now.
+    let bound = cx.env.limits.key_most;
     if prefix.len() > bound || after.as_ref().is_some_and(|a| a.len() > bound) {
-        let text =
-            format!("prefix and after are at most {bound} bytes long (the setting key_bytes)");
+        let text = format!("prefix and after are at most {bound} bytes long, as any key is");
         return Err(Refusal::definite(Code::TooLarge, text));
     }
     if cx.topology.keyspace(keyspace).is_none() {

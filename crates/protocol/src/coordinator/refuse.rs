@@ -176,6 +176,7 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
             }
             Rejection::DiskFull => disk_full(what, *unsure),
             Rejection::NotReady => not_ready(what, *unsure),
+            Rejection::NoRoom => no_room(what, *unsure),
             Rejection::NoSuchKeyspace => {
                 let text = format!("{what} was refused: the keyspace was deleted");
                 Refusal {
@@ -210,6 +211,16 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
         | PrimaryAnswer::States(_)
         | PrimaryAnswer::Queue(..)
         | PrimaryAnswer::Leased => nonsense(what),
+    }
+}
+
+/// A change of members of whom one could take nothing.
+fn no_room(what: &str, unsure: bool) -> Refusal {
+    let why = "a node that is to have a seat has no room on its disk";
+    let text = format!("{what} was refused: {why}; make room there first");
+    Refusal {
+        may_have_taken_effect: unsure,
+        ..Refusal::definite(Code::BadRequest, text)
     }
 }
 
@@ -294,7 +305,7 @@ pub(super) fn checked<'a>(
     purpose: Option<Purpose>,
     cx: &'a Cx<'_>,
 ) -> Result<&'a Keyspace, Refusal> {
-    key_within(key, cx.env.limits.key_most)?;
+    key_within(key, cx.env.limits.key_most, "as any key may have")?;
     let Some(keyspace) = cx.topology.keyspace(key.keyspace) else {
         return Err(catalogue::unknown(key.keyspace));
     };
@@ -308,13 +319,12 @@ pub(super) fn checked<'a>(
     Ok(keyspace)
 }
 
-fn key_within(key: &KeyId, most: usize) -> Result<(), Refusal> {
+fn key_within(key: &KeyId, most: usize, why: &str) -> Result<(), Refusal> {
     let bytes = key.key.len();
     match (1..=most).contains(&bytes) {
         true => Ok(()),
         false => {
-            let text =
-                format!("a key has 1 to {most} bytes (the setting key_bytes), this one {bytes}");
+            let text = format!("a key has 1 to {most} bytes ({why}), this one {bytes}");
             Err(Refusal::definite(Code::TooLarge, text))
         }
     }
@@ -322,7 +332,7 @@ fn key_within(key: &KeyId, most: usize) -> Result<(), Refusal> {
 
 /// Refuses a key over the limit where it would come to be.
 pub(super) fn key_fits(key: &KeyId, cx: &Cx<'_>) -> Result<(), Refusal> {
-    key_within(key, cx.env.limits.key)
+    key_within(key, cx.env.limits.key, "the setting key_bytes")
 }
 
 /// Refuses what is over the limits, and a value that no member of the smallest group could keep of

@@ -255,7 +255,9 @@ pub(super) fn create(
         ));
     }
     keyspace.check_times().map_err(|why| refuse::bad(&why))?;
-    for members in cx.topology.group_sizes() {
+    // Members may go, down to as many as the smallest group began with.
+    let least = usize::from(cx.topology.ring().directory.least());
+    for members in cx.topology.group_sizes().into_iter().chain([least]) {
         let limits = cx.env.limits;
         if let Err(why) = limits.fits(limits.value, &keyspace.storage, members) {
             let name = keyspace.storage.name();

@@ -343,6 +343,7 @@ impl Submitter {
             | Rejection::DiskFull
             | Rejection::Leased(_)
             | Rejection::NotReady
+            | Rejection::NoRoom
             | Rejection::NoSuchKeyspace => {
                 return Some(ask.unsure);
             }

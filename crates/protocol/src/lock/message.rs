@@ -55,6 +55,8 @@ pub enum Rejection {
     Overtaken,
     /// Too few of the members that a group is to have are heard, or know its logs.
     NotReady,
+    /// A node that is to have a seat in a group has no room on its disk.
+    NoRoom,
 }
 
 /// One key's latest value at a grant.

@@ -327,7 +327,7 @@ impl Here {
             return;
         };
         if self.seats_without_room(group, &wanted.command) {
-            return refuse(wanted.by, Rejection::NotReady, step);
+            return refuse(wanted.by, Rejection::NoRoom, step);
         }
         let readiness = self.readiness(group, &wanted.command, step);
         let over = wanted.until <= step.now.monotonic;
@@ -419,7 +419,8 @@ impl Here {
             _ => false,
         };
         let ready = |planted: bool| planted || self.readiness(group, command, step).all;
-        may && !ready(self.config.planted.has(Bug::NextUnheard))
+        let ready = ready(self.config.planted.has(Bug::NextUnheard));
+        may && (!ready || self.seats_without_room(group, command))
     }
 }
 

@@ -73,9 +73,9 @@ impl Node {
             if !self.here.registry.has_file_of(theirs) {
                 let label = self.here.directory.label(from.name);
                 step.fx.halt = Some(format!(
-                    "the cluster file of this node, its timing, or the version of its program, \
-                     is not that of {label}: give all nodes of a new cluster the same, and start \
-                     them again"
+                    "the cluster file of this node, its timing, its limits, or the version of its \
+                     program, is not that of {label}: give all nodes of a new cluster the same, \
+                     and start them again"
                 ));
                 return;
             }

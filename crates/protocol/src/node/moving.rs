@@ -52,6 +52,8 @@ pub(super) struct Mover {
     jobs: BTreeMap<StoreId, Job>,
     next: Micros,
     pace: Pace,
+    /// How often what waited has gone on: another store comes first each time.
+    turns: usize,
     /// How much has moved, for people.
     pub(super) carried: Carried,
 }
@@ -372,7 +374,10 @@ impl Node {
     /// Goes on with what waited for the pace.
     pub(super) fn moves_paced(&mut self, step: &mut Step<'_>) {
         if self.mover.pace.goes_on(step.now.monotonic) {
-            let sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
+            let mut sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
+            self.mover.turns = self.mover.turns.wrapping_add(1);
+            let first = self.mover.turns % sources.len().max(1);
+            sources.rotate_left(first);
             for source in sources {
                 self.move_on(source, false, step);
             }

@@ -19,7 +19,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Whether another key may begin. Another rate begins anew.
+    /// Whether another key may begin; one that may not waits. Another rate begins anew.
     pub(super) fn takes(&mut self, rate: u64, now: Micros) -> bool {
         if self.rate != rate {
             *self = Pace {
@@ -27,8 +27,10 @@ impl Pace {
                 ..Pace::default()
             };
         }
-        self.waits = rate > 0 && self.spent > now.saturating_add(BURST);
-        !self.waits
+        let takes = rate == 0 || self.spent <= now.saturating_add(BURST);
+        // That one may does not say that the one before does not wait any more.
+        self.waits |= !takes;
+        takes
     }
 
     /// A key begins to move.
@@ -101,6 +103,18 @@ mod tests {
             assert!(begun.abs_diff(keys) <= about, "{rate} {bytes}: {begun}");
         }
         assert_eq!(in_a_second(0, 1 << 30), 10, "nothing waits");
+    }
+
+    #[test]
+    fn who_waits_is_not_forgotten_for_who_comes_later() {
+        let mut pace = Pace::default();
+        assert!(pace.takes(1 << 20, 0));
+        pace.begin(0);
+        pace.moved(10 << 10, 0);
+        assert!(!pace.takes(1 << 20, 0), "the first waits");
+        let soon = pace.wake().expect("it waits") - 1;
+        assert!(pace.takes(1 << 20, soon), "the second need not");
+        assert!(pace.goes_on(soon + 1), "the first goes on");
     }
 
     #[test]

@@ -243,8 +243,7 @@ async fn serve(
         .map_err(|error| {
             Failure::error(match error.status() {
                 StatusCode::PAYLOAD_TOO_LARGE => {
-                    "the body is longer than twice the largest value (value_bytes) \
-                     and 64 KiB"
+                    "the body is longer than the largest value (value_bytes) takes"
                 }
                 _ => "the body cannot be read",
             })

@@ -216,8 +216,8 @@ fn query<T>(asked: Asked<T>) -> Result<T, Problem> {
 
 fn too_long(largest: usize) -> Problem {
     let detail = format!(
-        "the body is longer than {largest} bytes, which is twice the largest value \
-         (value_bytes) and 64 KiB: send less, or the value as application/octet-stream"
+        "the body is longer than {largest} bytes, more than the largest value (value_bytes) and \
+         the keys of a section take: send less, or the value as application/octet-stream"
     );
     Refusal::definite(Code::TooLarge, detail).into()
 }

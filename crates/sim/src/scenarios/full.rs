@@ -16,7 +16,7 @@ use fermata_protocol::request::Mode;
 use fermata_protocol::settings::Setting;
 
 /// C's fellow in the second group of [`cluster::spared`].
-const SIXTH: NodeName = NodeName(6);
+pub(super) const SIXTH: NodeName = NodeName(6);
 
 fn drain(stage: &mut Stage, name: NodeName, drains: bool) {
     decide(stage, GroupCommand::Drain { name, drains });

@@ -4,7 +4,7 @@
 //! A seat too many, or a leader that is farther than another, breaks no promise: these schedules
 //! say themselves what they expect.
 
-use super::full::set_full;
+use super::full::{SIXTH, set_full};
 use super::ring::FIRST;
 use super::stage::{A, B, C, Stage, candidacy_of};
 use super::{Scenario, full, placement};
@@ -193,6 +193,15 @@ fn spare_fills(stage: &mut Stage) {
     stage.pass(1_000);
     for rule in held {
         stage.release(rule);
+    }
+    stage.pass(200);
+    // Somebody asks for it who has not heard of that; the spare still follows.
+    for (group, names) in [
+        (FIRST, [A, B, C, SPARE]),
+        (SECOND, [FOURTH, FIFTH, SIXTH, SPARE]),
+    ] {
+        let session = stage.world.dice.draw();
+        nemesis::next_members(&mut stage.world, group, session, &names);
     }
     stage.pass(20_000);
     let none = seats(&stage.world, SPARE) == 0;

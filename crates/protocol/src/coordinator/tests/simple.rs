@@ -88,7 +88,7 @@ fn a_heartbeat_names_the_refs_of_more_than_one_section() {
 
 #[test]
 fn a_listing_has_bounds_of_what_it_names() {
-    let long = |over: usize| Bytes::from(vec![b'k'; Limits::default().key + over]);
+    let long = |over: usize| Bytes::from(vec![b'k'; Limits::KEY_MAX + over]);
     for (prefix, after, refused) in [
         (0, Some(0), false),
         (0, None, false),
