@@ -179,7 +179,7 @@ impl Porter {
             },
             home: resolved.site,
             value_max: config.limits.value,
-            keys_max: config.limits.section_keys * Limits::KEY_MAX,
+            keys_max: config.limits.section_keys * config.limits.key_most,
             listed_max: u32::try_from(config.limits.listed_keys())
                 .map_or(KEYS_MAX, |n| n.min(KEYS_MAX)),
             healthy: AtomicBool::new(false),
