@@ -109,6 +109,42 @@ async fn settings_that_cannot_be_are_refused_by_name() {
     }
 }
 
+/// Writes so many bytes until that is answered so, since a node may not know of a setting yet; what
+/// it says then.
+async fn until(rest: &Rest, status: u16, bytes: usize) -> String {
+    let end = Instant::now() + Duration::from_secs(30);
+    let path = "/v1/keyspaces/registers/keys/b?consistency=linearizable";
+    loop {
+        let (answer, _, body) = rest.send("PUT", path, &RAW, &vec![8; bytes]).await;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        if answer == status {
+            return body;
+        }
+        assert!(Instant::now() < end, "{answer} {body}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Keys that are longer than a key may be by now are listed, page by page.
+async fn lists_what_is_long(rest: &Rest) {
+    let settle = async |bytes: u64| {
+        let change = json!({ "key_bytes": bytes });
+        let (status, said) = rest.json("PATCH", "/v1/settings", change).await;
+        assert_eq!(status, 200, "{said}");
+    };
+    settle(1).await;
+    let list = "/v1/keyspaces/registers/keys?limit=1&prefix=long";
+    let (status, page) = rest.json("GET", list, json!(null)).await;
+    assert!(status == 200 && page["more"] == true, "{page}");
+    let next = format!("{list}&cursor={}", page["cursor"].as_str().unwrap());
+    let (status, page) = rest.json("GET", &next, json!(null)).await;
+    assert!(
+        status == 200 && page["keys"][0]["key"] == "long-b",
+        "{page}"
+    );
+    settle(1_024).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_longest_value_is_another_while_everything_goes_on() {
     let cluster = patient().await;
@@ -137,42 +173,15 @@ async fn the_longest_value_is_another_while_everything_goes_on() {
     // Lower: the other node refuses what is longer once it knows, and what is there stays.
     let (status, said) = settle(json!({"value_bytes": 100_000})).await;
     assert_eq!(status, 200, "{said}");
-    let refused = async |status: u16, bytes: usize| {
-        let end = Instant::now() + Duration::from_secs(30);
-        let value = vec![8; bytes];
-        loop {
-            let path = path("registers", "b");
-            let (answer, _, body) = rest[1].send("PUT", &path, &RAW, &value).await;
-            let body = String::from_utf8_lossy(&body).into_owned();
-            if answer == status {
-                return body;
-            }
-            assert!(Instant::now() < end, "{answer} {body}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let said = refused(413, 100_001).await;
+    let said = until(&rest[1], 413, 100_001).await;
     assert!(
         said.contains("100000") && said.contains("value_bytes"),
         "{said}"
     );
     // Not even read to its end: longer than a value, and than the keys of a section.
-    let said = refused(413, 5 << 20).await;
+    let said = until(&rest[1], 413, 5 << 20).await;
     assert!(said.contains("4259840"), "{said}");
-    // Keys that are longer by then are listed, page by page.
-    let (status, said) = settle(json!({"key_bytes": 1})).await;
-    assert_eq!(status, 200, "{said}");
-    let list = "/v1/keyspaces/registers/keys?limit=1&prefix=long";
-    let (status, page) = rest[0].json("GET", list, json!(null)).await;
-    assert!(status == 200 && page["more"] == true, "{page}");
-    let next = format!("{list}&cursor={}", page["cursor"].as_str().unwrap());
-    let (status, page) = rest[0].json("GET", &next, json!(null)).await;
-    assert!(
-        status == 200 && page["keys"][0]["key"] == "long-b",
-        "{page}"
-    );
-    let (status, said) = settle(json!({"key_bytes": 1_024})).await;
-    assert_eq!(status, 200, "{said}");
+    lists_what_is_long(&rest[0]).await;
     let (status, _, body) = rest[1]
         .send("GET", &path("registers", "a"), &RAW, b"")
         .await;
@@ -182,7 +191,7 @@ async fn the_longest_value_is_another_while_everything_goes_on() {
     // Higher than the nodes' files say.
     let (status, said) = settle(json!({"value_bytes": 32 << 20})).await;
     assert_eq!(status, 200, "{said}");
-    refused(200, 20 << 20).await;
+    until(&rest[1], 200, 20 << 20).await;
     // Four versions of so long a value are more than a frame holds.
     let long = vec![9; 20 << 20];
     let (status, _, body) = rest[1].send("PUT", &path("coded", "c"), &RAW, &long).await;
