@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub(crate) use crate::common::fermata;
 pub(crate) use crate::ports::Ports;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A running `fermata dev`.
@@ -114,6 +115,14 @@ impl Dev {
     pub(crate) fn pid(&self, node: usize) -> Pid {
         let pid = self.nodes[node]["pid"].as_i64().expect("the node runs");
         Pid::from_raw(pid as i32).expect("a process id is not 0")
+    }
+
+    /// Ends a node, which may have ended already.
+    pub(crate) fn end(&self, node: usize) {
+        match kill_process(self.pid(node), Signal::TERM) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => panic!("the node cannot be ended: {error}"),
+        }
     }
 
     /// Sends a signal to a node.
