@@ -282,7 +282,7 @@ async fn malformed_requests_are_refused_and_change_nothing() {
     let put = v1::PutRequest {
         header: session.header(),
         key: Some(long),
-        value: None,
+        value: Some("v".into()),
     };
     let refusal = refused(client.put(put).await.unwrap_err());
     assert_eq!(

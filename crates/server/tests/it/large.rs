@@ -149,6 +149,9 @@ async fn lists_what_is_long(rest: &Rest) {
 async fn the_longest_value_is_another_while_everything_goes_on() {
     let cluster = patient().await;
     let rest = [0, 2].map(|at| Rest(cluster.node(at).rest.clone()));
+    for node in &rest {
+        until(node, 200, 1).await;
+    }
     let path = |keyspace: &str, key: &str| {
         format!("/v1/keyspaces/{keyspace}/keys/{key}?consistency=linearizable")
     };
