@@ -6,7 +6,6 @@ use crate::checkers::places::Places;
 use crate::clock::IntervalClock;
 use crate::dice::Dice;
 use crate::history::History;
-use crate::kind::VALUE_MAX;
 use crate::machine::Machine;
 use crate::network::{ClientId, End, Parcel, Weather};
 use crate::workload::padded;
@@ -314,10 +313,9 @@ fn strike(world: &mut World, fault: Fault, mut dice: Dice, wild: bool) {
         Fault::Replace => replace(world, name, duration),
         Fault::Upgrade => upgrade(world, dice.draw()),
         Fault::Settle => {
-            let setting = match dice.below(4) {
-                0 | 1 => Setting::Lease(dice.between(900_000, 4_000_000)),
-                2 => Setting::ValueBytes(dice.between(40, VALUE_MAX as u64)),
-                _ => Setting::MoveRate([0, 16 << 10, 1 << 20][dice.below(3) as usize]),
+            let setting = match dice.chance(50) {
+                true => Setting::Lease(dice.between(900_000, 4_000_000)),
+                false => Setting::MoveRate([0, 16 << 10, 1 << 20][dice.below(3) as usize]),
             };
             propose(world, dice.draw(), GroupCommand::Settle(setting));
         }
