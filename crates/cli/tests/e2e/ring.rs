@@ -121,7 +121,7 @@ fn every_node_is_replaced_while_a_counter_goes_on() {
     well(&run(run_at(&dev, 1), &["node", "remove", &first[0]]));
     total += counted(beside);
     // Whoever is out says so, and ends, if it has not by itself.
-    dev.end(0);
+    dev.end_node(0);
     let beside = counters(|| run_at(&dev, 1), 6);
     well(&run(
         run_at(&dev, 1),

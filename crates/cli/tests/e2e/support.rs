@@ -118,7 +118,7 @@ impl Dev {
     }
 
     /// Ends a node, which may have ended already.
-    pub(crate) fn end(&self, node: usize) {
+    pub(crate) fn end_node(&self, node: usize) {
         match kill_process(self.pid(node), Signal::TERM) {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => panic!("the node cannot be ended: {error}"),
