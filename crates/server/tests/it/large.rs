@@ -161,7 +161,7 @@ async fn the_longest_value_is_another_while_everything_goes_on() {
         "storage": "coded", "faults": 1, "delta": 3,
     });
     let (status, said) = rest[0].json("POST", "/v1/keyspaces", coded).await;
-    assert_eq!(status, 200, "{said}");
+    assert_eq!(status, 201, "{said}");
     let large = vec![7; 200_000];
     let (status, ..) = rest[0]
         .send("PUT", &path("registers", "a"), &RAW, &large)
