@@ -378,19 +378,24 @@ mod tests {
         (Settings::beginning(&timing, &Limits::default(), 9), timing)
     }
 
+    /// A node with these durations in its file.
+    fn with(timing: Timing) -> Config {
+        Config {
+            name: NodeName(1),
+            cluster: Cluster::default(),
+            timing,
+            limits: Limits::default(),
+            formats: 9..=9,
+            planted: NONE,
+        }
+    }
+
     #[test]
     fn while_a_lease_changes_the_shorter_one_is_relied_on_and_the_longer_one_binds() {
         for lease in [300_000, 2_000_000] {
             let (mut settings, timing) = settled();
             let was = timing.lease;
-            let mut config = Config {
-                name: NodeName(1),
-                cluster: Cluster::default(),
-                timing,
-                limits: Limits::default(),
-                formats: 9..=9,
-                planted: NONE,
-            };
+            let mut config = with(timing);
             settings
                 .settle(Setting::Lease(lease), NONE)
                 .expect("a lease");
@@ -456,14 +461,7 @@ mod tests {
             settings.settle(change, NONE).expect("within the bounds");
             assert!(!settings.is_changing(), "nobody is waited for");
         }
-        let mut config = Config {
-            name: NodeName(1),
-            cluster: Cluster::default(),
-            timing,
-            limits: Limits::default(),
-            formats: 9..=9,
-            planted: NONE,
-        };
+        let mut config = with(timing);
         settings.rule(&mut config);
         assert_eq!((config.limits.key, config.limits.value), (32_768, 1));
     }
