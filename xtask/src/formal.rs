@@ -9,7 +9,8 @@
 //! line here.
 //!
 //! **Rules for a model.** Every command has an expectation, and a name that is unique in its file.
-//! One whose name ends in `_deep` takes long and is left out by `--short`.
+//! One whose name ends in `_deep` takes long and is left out by `--short`, and so are models called
+//! `planted.als`, of which each command takes a rule away.
 //!
 //! One process asks many commands of a model: to start Java, and to let it compile Alloy, costs
 //! more than most answers.
@@ -40,6 +41,9 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// End of the names of commands that only the full run asks.
 const DEEP: &str = "_deep";
+
+/// Models that only the full run asks.
+const PLANTED: &str = "/planted.als";
 
 /// Solvers at work at the same time.
 const JOBS: usize = 2;
@@ -76,8 +80,8 @@ impl Choice {
     }
 
     fn takes(&self, query: &Query) -> bool {
-        let deep = self.short && query.name.ends_with(DEEP);
-        !deep && self.names(query)
+        let deep = query.name.ends_with(DEEP) || query.file.ends_with(PLANTED);
+        !(self.short && deep) && self.names(query)
     }
 
     fn names(&self, query: &Query) -> bool {
@@ -538,6 +542,11 @@ mod tests {
         assert!(short.takes(&query("put")) && !short.takes(&query("put_deep")));
         let some = Choice::of(&["critical/"]).expect("known");
         assert!(some.takes(&query("put_deep")));
+        let planted = Query {
+            file: "formal/critical/planted.als".to_owned(),
+            ..query("without_put")
+        };
+        assert!(!short.takes(&planted) && some.takes(&planted));
         let none = Choice::of(&["registers"]).expect("known");
         assert!(!none.takes(&query("put")));
         assert!(Choice::of(&["--fast"]).is_none());

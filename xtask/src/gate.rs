@@ -256,7 +256,11 @@ const DEEP: &[Section] = &[
     Section::new(
         "simulator, many random schedules",
         // Those before are the laboratory's.
-        &["sim", "--seed", "2000", "--seeds", "10000"],
+        &["sim", "--seed", "1000", "--seeds", "10000"],
+    ),
+    Section::new(
+        "models with a rule taken away",
+        &["xtask", "formal", "planted.als"],
     ),
     Section::new(
         "what idle clients cost the others",

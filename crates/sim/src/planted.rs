@@ -193,6 +193,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::DrainingJoins, "spare-joins"),
     (Bug::FullJoins, "spare-full"),
     (Bug::FilledIsSeated, "spare-fills"),
+    (Bug::ReadyIsSeated, "spare-fills"),
     (Bug::NearestAtOnce, "leader-moves"),
     (Bug::DrainedInTurns, "placement-drains"),
     (Bug::GivenToFull, "drain-beside-full"),

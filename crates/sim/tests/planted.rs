@@ -16,9 +16,10 @@ use fermata_sim::planted::{all, spring};
 /// complain of what is kept for a disk that is lost, or until it is replaced, or of a listing or of
 /// an eventual get, which may be stale. That a client was told that a value is gone is said by the
 /// run, and is no checker's name.
-const EXPECTED: [Bug; 44] = [
+const EXPECTED: [Bug; 45] = [
     Bug::DeadForEver,
     Bug::FilledIsSeated,
+    Bug::ReadyIsSeated,
     Bug::MovesUnpaced,
     Bug::KeptByTheBound,
     Bug::DrainIgnored,

@@ -4,7 +4,7 @@ use fermata_sim::{Options, Report, run};
 use std::time::Instant;
 
 /// Seeds of the test; `cargo sim --seeds N` runs more.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 1_000;
 
 /// Threads: each runs worlds of its own.
 const THREADS: u64 = 2;

@@ -521,6 +521,8 @@ planted_bugs! {
     FullJoins,
     /// R13, R14: a node is given a seat whose disk has filled up since it was invited.
     FilledIsSeated,
+    /// R14: a node is given a seat whose disk has filled up, since all else is ready.
+    ReadyIsSeated,
     /// R15: another member leads a group as soon as it is nearer to a quorum.
     NearestAtOnce,
     /// R12: of two nodes that drain each gives the other what it leads.

@@ -420,7 +420,8 @@ impl Here {
         };
         let ready = |planted: bool| planted || self.readiness(group, command, step).all;
         let ready = ready(self.config.planted.has(Bug::NextUnheard));
-        may && (!ready || self.seats_without_room(group, command))
+        let asks = !self.config.planted.has(Bug::ReadyIsSeated);
+        may && (!ready || asks && self.seats_without_room(group, command))
     }
 }
 

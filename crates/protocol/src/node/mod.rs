@@ -28,6 +28,7 @@ mod spares;
 mod topology;
 mod upkeep;
 mod usage;
+mod window;
 
 use self::agenda::Room;
 use self::early::EarlyAsk;

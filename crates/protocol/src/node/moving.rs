@@ -17,13 +17,15 @@
 //! Where a store is closed and owed nothing by a member, as is chosen in the group's log, the
 //! member deletes it: nobody has to say so, and nobody who believes something can.
 //!
-//! All of it is volatile. A new primary begins anew; marks make that cheap. It is slow on purpose:
-//! a few keys at once, and no more in a second than the cluster's settings say
+//! All of it is volatile. A new primary begins anew; marks make that cheap. It gives way to
+//! clients: no more keys move at once than do not wait for each other ([`Window`]), and no more in
+//! a second than the cluster's settings say
 //! ([`Settings::move_rate`](crate::settings::Settings::move_rate)).
 
 use super::carried::{Carried, Listed};
 use super::logs::env;
 use super::pace::Pace;
+use super::window::Window;
 use super::{Here, Node, Step, topology};
 use crate::base::{
     Address, Bug, Epoch, EventualTag, GroupId, KeyId, Micros, NodeName, Planted, Rng, Seat,
@@ -38,8 +40,8 @@ use alloc::vec::Vec;
 
 /// Marks the calls of a mover, in a bit that neither callers nor replicas use.
 const MARK: u64 = 1 << 61;
-/// Keys that are moved at once, for each store.
-const AT_ONCE: usize = 8;
+/// Eventual values that are given on at once, for each store.
+const GIFTS: usize = 8;
 /// Keys in one list.
 const LISTED: u32 = 256;
 /// Keys that could not be moved are tried again, so many of them; beyond, the walk begins anew.
@@ -52,6 +54,7 @@ pub(super) struct Mover {
     jobs: BTreeMap<StoreId, Job>,
     next: Micros,
     pace: Pace,
+    window: Window,
     /// How often what waited has gone on: another store comes first each time.
     turns: usize,
     /// How much has moved, for people.
@@ -77,7 +80,10 @@ enum Task {
 #[derive(Debug)]
 struct Walk {
     lists: Vec<List>,
-    moving: BTreeSet<KeyId>,
+    /// With when they began.
+    moving: BTreeMap<KeyId, Micros>,
+    /// How long the quickest of its keys has taken.
+    quickest: Micros,
     failed: Vec<KeyId>,
     /// Those that failed are tried again from then on.
     pause: Micros,
@@ -208,6 +214,15 @@ impl Mover {
         self.pace.wake()
     }
 
+    /// Keys on their way, of all stores.
+    fn under_way(&self) -> usize {
+        let of = |job: &Job| match &job.task {
+            Task::Walk(walk) => walk.moving.len(),
+            Task::Harvest(_) => 0,
+        };
+        self.jobs.values().map(of).sum()
+    }
+
     fn call(&mut self) -> u64 {
         self.calls = (self.calls + 1) & (MARK - 1);
         MARK | self.calls
@@ -277,7 +292,8 @@ impl Here {
         if past.open {
             return Some(Task::Walk(Walk {
                 lists: self.walkable(view, step)?,
-                moving: BTreeSet::new(),
+                moving: BTreeMap::new(),
+                quickest: Micros::MAX,
                 failed: Vec::new(),
                 pause: 0,
             }));
@@ -374,13 +390,18 @@ impl Node {
     /// Goes on with what waited for the pace.
     pub(super) fn moves_paced(&mut self, step: &mut Step<'_>) {
         if self.mover.pace.goes_on(step.now.monotonic) {
-            let mut sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
-            self.mover.turns = self.mover.turns.wrapping_add(1);
-            let first = self.mover.turns % sources.len().max(1);
-            sources.rotate_left(first);
-            for source in sources {
-                self.move_on(source, false, step);
-            }
+            self.all_move_on(step);
+        }
+    }
+
+    /// Goes on with all stores, another one first each time.
+    fn all_move_on(&mut self, step: &mut Step<'_>) {
+        let mut sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
+        self.mover.turns = self.mover.turns.wrapping_add(1);
+        let first = self.mover.turns % sources.len().max(1);
+        sources.rotate_left(first);
+        for source in sources {
+            self.move_on(source, false, step);
         }
     }
 
@@ -550,7 +571,8 @@ impl Node {
     /// Begins to move the next keys. A key of a keyspace that was deleted has nowhere to go.
     fn walk(&mut self, source: StoreId, step: &mut Step<'_>) {
         loop {
-            let may_move = self.may_move(step);
+            let under_way = self.mover.under_way();
+            let may_move = self.mover.window.takes(under_way) && self.may_move(step);
             let Some(job) = self.mover.jobs.get_mut(&source) else {
                 return;
             };
@@ -561,7 +583,7 @@ impl Node {
                 self.mover.jobs.remove(&source);
                 return;
             }
-            if walk.moving.len() >= AT_ONCE || !may_move {
+            if !may_move {
                 return;
             }
             let retries = walk.pause <= step.now.monotonic && walk.moving.is_empty();
@@ -580,7 +602,7 @@ impl Node {
             };
             match known.place(source.segment, &key) {
                 Some(place) if place.store.epoch == job.present => {
-                    walk.moving.insert(key.clone());
+                    walk.moving.insert(key.clone(), step.now.monotonic);
                     self.mover.pace.begin(step.now.monotonic);
                     let deadline = step.now.monotonic + self.here.config.timing.request;
                     let owner = Owner::Mover(source, key.clone());
@@ -613,10 +635,13 @@ impl Node {
         let retry = self.here.config.timing.retry;
         if let Some(job) = self.mover.jobs.get_mut(&source)
             && let Task::Walk(walk) = &mut job.task
-            && walk.moving.remove(&key)
+            && let Some(began) = walk.moving.remove(&key)
         {
             if let OpEnd::Value { value, .. } = outcome {
                 let bytes = value.as_ref().map_or(0, |value| value.len() as u64);
+                let took = step.now.monotonic.saturating_sub(began);
+                walk.quickest = walk.quickest.min(took);
+                self.mover.window.moved(took, walk.quickest, bytes);
                 self.mover.carried.add(bytes);
                 self.mover.pace.moved(bytes, step.now.monotonic);
             } else {
@@ -624,6 +649,9 @@ impl Node {
                 walk.pause = step.now.monotonic + retry;
             }
             self.move_on(source, true, step);
+            if self.mover.window.goes_on(self.mover.under_way()) {
+                self.all_move_on(step);
+            }
         }
     }
 
@@ -636,7 +664,7 @@ impl Node {
             self.mover.jobs.insert(source, job);
             return;
         };
-        while harvest.gifts.len() < AT_ONCE && self.may_move(step) {
+        while harvest.gifts.len() < GIFTS && self.may_move(step) {
             let Some((_, key)) = harvest.list.keys.pop_front() else {
                 break;
             };

@@ -4,7 +4,7 @@
 //! A seat too many, or a leader that is farther than another, breaks no promise: these schedules
 //! say themselves what they expect.
 
-use super::full::{SIXTH, set_full};
+use super::full::set_full;
 use super::ring::FIRST;
 use super::stage::{A, B, C, Stage, candidacy_of};
 use super::{Scenario, full, placement};
@@ -175,7 +175,8 @@ fn spare_full(stage: &mut Stage) {
     stage.section(user, "v4");
 }
 
-/// The spare is invited and follows; it has no room any more when whoever invited it hears of that.
+/// A spare follows for a change that waits for somebody else, and has no room any more when it is
+/// asked for alone. Then it is invited, and has none when whoever invited it hears that it follows.
 fn spare_fills(stage: &mut Stage) {
     stage.again(|setup| setup.cluster = cluster::spared());
     let user = stage.client(&[2]);
@@ -183,6 +184,40 @@ fn spare_fills(stage: &mut Stage) {
     let (name, drains) = (LEAVING, true);
     decide(stage, GroupCommand::Drain { name, drains });
     stage.pass(2_000);
+    let deaf = stage.lose(|p| {
+        matches!(
+            p,
+            Parcel::Peer {
+                to: FIFTH,
+                message: Message::Ring(ring::Message::Invite(_)),
+                ..
+            }
+        )
+    });
+    let told = stage.hold(|p| follows(p, A));
+    let wants = |stage: &mut Stage, names: &[NodeName]| {
+        let session = stage.world.dice.draw();
+        nemesis::next_members(&mut stage.world, FIRST, session, names);
+    };
+    wants(stage, &[A, B, C, SPARE, FIFTH]);
+    let follows_all = stage.until(move |w| w.network.held(told) > 0);
+    stage.expect(follows_all, "a spare follows who has invited it");
+    stage.release(told);
+    stage.pass(200);
+    set_full(stage, SPARE, true);
+    // The first thing that it cannot write.
+    settle(stage, Setting::DeadAfter(500_000_000));
+    stage.pass(1_000);
+    wants(stage, &[A, B, C, SPARE]);
+    stage.pass(10_000);
+    let none = seats(&stage.world, SPARE) == 0;
+    stage.expect(
+        none,
+        "who has no room is given no seat, whatever it follows",
+    );
+    stage.release(deaf);
+    set_full(stage, SPARE, false);
+    stage.pass(5_000);
     let held = [A, FOURTH].map(|to| stage.hold(move |p| follows(p, to)));
     settle(stage, Setting::Join(Some(Join::Latency)));
     let invited = stage.until(move |w| held.iter().any(|rule| w.network.held(*rule) > 0));
@@ -193,15 +228,6 @@ fn spare_fills(stage: &mut Stage) {
     stage.pass(1_000);
     for rule in held {
         stage.release(rule);
-    }
-    stage.pass(200);
-    // Somebody asks for it who has not heard of that; the spare still follows.
-    for (group, names) in [
-        (FIRST, [A, B, C, SPARE]),
-        (SECOND, [FOURTH, FIFTH, SIXTH, SPARE]),
-    ] {
-        let session = stage.world.dice.draw();
-        nemesis::next_members(&mut stage.world, group, session, &names);
     }
     stage.pass(20_000);
     let none = seats(&stage.world, SPARE) == 0;
