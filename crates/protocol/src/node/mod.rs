@@ -28,7 +28,6 @@ mod spares;
 mod topology;
 mod upkeep;
 mod usage;
-mod window;
 
 use self::agenda::Room;
 use self::early::EarlyAsk;

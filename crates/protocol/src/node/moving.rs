@@ -17,15 +17,13 @@
 //! Where a store is closed and owed nothing by a member, as is chosen in the group's log, the
 //! member deletes it: nobody has to say so, and nobody who believes something can.
 //!
-//! All of it is volatile. A new primary begins anew; marks make that cheap. It gives way to
-//! clients: no more keys move at once than do not wait for each other ([`Window`]), and no more in
-//! a second than the cluster's settings say
-//! ([`Settings::move_rate`](crate::settings::Settings::move_rate)).
+//! All of it is volatile. A new primary begins anew; marks make that cheap. What is under way at
+//! once is bounded, in keys of a store and in bytes of a node, and what moves in a second by the
+//! cluster's settings ([`Settings::move_rate`](crate::settings::Settings::move_rate)).
 
 use super::carried::{Carried, Listed};
 use super::logs::env;
-use super::pace::Pace;
-use super::window::Window;
+use super::pace::{Load, Pace};
 use super::{Here, Node, Step, topology};
 use crate::base::{
     Address, Bug, Epoch, EventualTag, GroupId, KeyId, Micros, NodeName, Planted, Rng, Seat,
@@ -40,8 +38,8 @@ use alloc::vec::Vec;
 
 /// Marks the calls of a mover, in a bit that neither callers nor replicas use.
 const MARK: u64 = 1 << 61;
-/// Eventual values that are given on at once, for each store.
-const GIFTS: usize = 8;
+/// Keys that are moved at once, for each store.
+const AT_ONCE: usize = 8;
 /// Keys in one list.
 const LISTED: u32 = 256;
 /// Keys that could not be moved are tried again, so many of them; beyond, the walk begins anew.
@@ -54,7 +52,7 @@ pub(super) struct Mover {
     jobs: BTreeMap<StoreId, Job>,
     next: Micros,
     pace: Pace,
-    window: Window,
+    load: Load,
     /// How often what waited has gone on: another store comes first each time.
     turns: usize,
     /// How much has moved, for people.
@@ -80,10 +78,7 @@ enum Task {
 #[derive(Debug)]
 struct Walk {
     lists: Vec<List>,
-    /// With when they began.
-    moving: BTreeMap<KeyId, Micros>,
-    /// How long the quickest of its keys has taken.
-    quickest: Micros,
+    moving: BTreeSet<KeyId>,
     failed: Vec<KeyId>,
     /// Those that failed are tried again from then on.
     pause: Micros,
@@ -214,11 +209,11 @@ impl Mover {
         self.pace.wake()
     }
 
-    /// Keys on their way, of all stores.
+    /// Keys and values on their way, of all stores.
     fn under_way(&self) -> usize {
         let of = |job: &Job| match &job.task {
             Task::Walk(walk) => walk.moving.len(),
-            Task::Harvest(_) => 0,
+            Task::Harvest(harvest) => harvest.gifts.len(),
         };
         self.jobs.values().map(of).sum()
     }
@@ -292,8 +287,7 @@ impl Here {
         if past.open {
             return Some(Task::Walk(Walk {
                 lists: self.walkable(view, step)?,
-                moving: BTreeMap::new(),
-                quickest: Micros::MAX,
+                moving: BTreeSet::new(),
                 failed: Vec::new(),
                 pause: 0,
             }));
@@ -390,23 +384,22 @@ impl Node {
     /// Goes on with what waited for the pace.
     pub(super) fn moves_paced(&mut self, step: &mut Step<'_>) {
         if self.mover.pace.goes_on(step.now.monotonic) {
-            self.all_move_on(step);
+            let mut sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
+            self.mover.turns = self.mover.turns.wrapping_add(1);
+            let first = self.mover.turns % sources.len().max(1);
+            sources.rotate_left(first);
+            for source in sources {
+                self.move_on(source, false, step);
+            }
         }
     }
 
-    /// Goes on with all stores, another one first each time.
-    fn all_move_on(&mut self, step: &mut Step<'_>) {
-        let mut sources: Vec<StoreId> = self.mover.jobs.keys().copied().collect();
-        self.mover.turns = self.mover.turns.wrapping_add(1);
-        let first = self.mover.turns % sources.len().max(1);
-        sources.rotate_left(first);
-        for source in sources {
-            self.move_on(source, false, step);
+    /// Whether another key may begin to move: as fast as the cluster's settings say, and within
+    /// what may be under way at once. `more`: what is under way of a job that is in hand.
+    fn may_move(&mut self, more: usize, step: &Step<'_>) -> bool {
+        if !self.mover.load.fits(self.mover.under_way() + more) {
+            return false;
         }
-    }
-
-    /// Whether another key may begin to move, as fast as the cluster's settings say.
-    fn may_move(&mut self, step: &Step<'_>) -> bool {
         let rate = self.here.registry.settings().move_rate;
         let unbound = self.here.config.planted.has(Bug::MovesUnpaced);
         self.mover.pace.takes(rate, step.now.monotonic) || unbound
@@ -571,8 +564,7 @@ impl Node {
     /// Begins to move the next keys. A key of a keyspace that was deleted has nowhere to go.
     fn walk(&mut self, source: StoreId, step: &mut Step<'_>) {
         loop {
-            let under_way = self.mover.under_way();
-            let may_move = self.mover.window.takes(under_way) && self.may_move(step);
+            let may_move = self.may_move(0, step);
             let Some(job) = self.mover.jobs.get_mut(&source) else {
                 return;
             };
@@ -583,7 +575,7 @@ impl Node {
                 self.mover.jobs.remove(&source);
                 return;
             }
-            if !may_move {
+            if walk.moving.len() >= AT_ONCE || !may_move {
                 return;
             }
             let retries = walk.pause <= step.now.monotonic && walk.moving.is_empty();
@@ -602,7 +594,7 @@ impl Node {
             };
             match known.place(source.segment, &key) {
                 Some(place) if place.store.epoch == job.present => {
-                    walk.moving.insert(key.clone(), step.now.monotonic);
+                    walk.moving.insert(key.clone());
                     self.mover.pace.begin(step.now.monotonic);
                     let deadline = step.now.monotonic + self.here.config.timing.request;
                     let owner = Owner::Mover(source, key.clone());
@@ -635,23 +627,18 @@ impl Node {
         let retry = self.here.config.timing.retry;
         if let Some(job) = self.mover.jobs.get_mut(&source)
             && let Task::Walk(walk) = &mut job.task
-            && let Some(began) = walk.moving.remove(&key)
+            && walk.moving.remove(&key)
         {
             if let OpEnd::Value { value, .. } = outcome {
                 let bytes = value.as_ref().map_or(0, |value| value.len() as u64);
-                let took = step.now.monotonic.saturating_sub(began);
-                walk.quickest = walk.quickest.min(took);
-                self.mover.window.moved(took, walk.quickest, bytes);
                 self.mover.carried.add(bytes);
                 self.mover.pace.moved(bytes, step.now.monotonic);
+                self.mover.load.moved(bytes);
             } else {
                 walk.failed.push(key);
                 walk.pause = step.now.monotonic + retry;
             }
             self.move_on(source, true, step);
-            if self.mover.window.goes_on(self.mover.under_way()) {
-                self.all_move_on(step);
-            }
         }
     }
 
@@ -664,7 +651,7 @@ impl Node {
             self.mover.jobs.insert(source, job);
             return;
         };
-        while harvest.gifts.len() < GIFTS && self.may_move(step) {
+        while harvest.gifts.len() < AT_ONCE && self.may_move(harvest.gifts.len(), step) {
             let Some((_, key)) = harvest.list.keys.pop_front() else {
                 break;
             };
@@ -755,6 +742,7 @@ impl Node {
         {
             let bytes = value.bytes.len() as u64;
             self.mover.pace.moved(bytes, step.now.monotonic);
+            self.mover.load.moved(bytes);
         }
         self.move_on(source, true, step);
     }

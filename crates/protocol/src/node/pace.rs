@@ -1,11 +1,46 @@
 //! How fast a node moves keys, where the cluster's settings slow that down: what one costs the next
-//! ones wait for.
+//! ones wait for. And how much it moves at once, whatever the settings: as many bytes as a few of
+//! the largest values have.
 
 use crate::base::Micros;
 use crate::settings::Settings;
 
 /// Keys begin together that would begin within so long, microseconds: not each is waited for alone.
 const BURST: Micros = 5_000;
+
+/// Bytes of values that are under way at once, as far as the latest ones tell: twice what one may
+/// have.
+const AT_ONCE: u64 = 64 << 20;
+
+/// Of so many values the largest is remembered.
+const REMEMBERED: u32 = 64;
+
+/// What is under way.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Bytes of the largest value since so many, and of the largest before these.
+    largest: [u64; 2],
+    since: u32,
+}
+
+impl Load {
+    /// Whether another value may begin to move beside so many. One always may.
+    pub(super) fn fits(&self, under_way: usize) -> bool {
+        let [now, before] = self.largest;
+        let bytes = now.max(before).saturating_mul(under_way as u64 + 1);
+        under_way == 0 || bytes <= AT_ONCE
+    }
+
+    /// A value has moved that has so many bytes.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.since += 1;
+        self.largest[0] = self.largest[0].max(bytes);
+        if self.since == REMEMBERED {
+            self.largest = [0, self.largest[0]];
+            self.since = 0;
+        }
+    }
+}
 
 /// What has been spent.
 #[derive(Debug, Default)]
@@ -103,6 +138,24 @@ mod tests {
             assert!(begun.abs_diff(keys) <= about, "{rate} {bytes}: {begun}");
         }
         assert_eq!(in_a_second(0, 1 << 30), 10, "nothing waits");
+    }
+
+    #[test]
+    fn large_values_move_few_at_once_and_one_always() {
+        let mut load = Load::default();
+        assert!(load.fits(100_000), "of none nothing is known");
+        load.moved(16 << 20);
+        assert!(load.fits(3) && !load.fits(4));
+        for _ in 1..REMEMBERED {
+            load.moved(1 << 10);
+        }
+        assert!(!load.fits(4), "it is remembered");
+        for _ in 0..REMEMBERED {
+            load.moved(1 << 10);
+        }
+        assert!(load.fits(4) && !load.fits(64 << 10), "and forgotten");
+        load.moved(AT_ONCE + 1);
+        assert!(load.fits(0) && !load.fits(1));
     }
 
     #[test]
