@@ -142,10 +142,10 @@ fn who_comes_where_it_does_not_belong_is_refused_at_once() {
     let (exit, said) = new.refused(1, "here");
     assert_eq!(exit, 3, "{said}");
     assert!(said.contains("no data directory"), "{said}");
-    // An address where nobody listens, and one where somebody else does.
+    // An address where somebody else listens, and one of this block of ports where nobody does.
     let seeds = new.seed.clone();
     let rest = dev.nodes[0]["rest"].as_str().expect("an address");
-    let closed = format!("127.0.0.1:{}", new.ports.base + 90);
+    let closed = format!("127.0.0.1:{}", new.ports.base + 75);
     for (address, why) in [(rest, "not as a node does"), (&closed, "refused")] {
         address.clone_into(&mut new.seed);
         let (exit, said) = new.refused(2, "here");
