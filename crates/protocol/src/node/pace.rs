@@ -1,6 +1,6 @@
 //! How fast a node moves keys, where the cluster's settings slow that down: what one costs the next
-//! ones wait for. And how much it moves at once, whatever the settings: as many bytes as a few of
-//! the largest values have.
+//! ones wait for. And how much it moves at once, whatever the settings: as many bytes as two of the
+//! largest values may have.
 
 use crate::base::Micros;
 use crate::settings::Settings;

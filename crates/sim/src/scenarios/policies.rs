@@ -175,6 +175,14 @@ fn spare_full(stage: &mut Stage) {
     stage.section(user, "v4");
 }
 
+/// The spare's disk is full, as it notices with the first thing that it cannot write: another
+/// setting. The others hear of that.
+fn fill_spare(stage: &mut Stage, dead_after: u64) {
+    set_full(stage, SPARE, true);
+    settle(stage, Setting::DeadAfter(dead_after));
+    stage.pass(1_000);
+}
+
 /// A spare follows for a change that waits for somebody else, and has no room any more when it is
 /// asked for alone. Then it is invited, and has none when whoever invited it hears that it follows.
 fn spare_fills(stage: &mut Stage) {
@@ -204,10 +212,7 @@ fn spare_fills(stage: &mut Stage) {
     stage.expect(follows_all, "a spare follows who has invited it");
     stage.release(told);
     stage.pass(200);
-    set_full(stage, SPARE, true);
-    // The first thing that it cannot write.
-    settle(stage, Setting::DeadAfter(500_000_000));
-    stage.pass(1_000);
+    fill_spare(stage, 500_000_000);
     wants(stage, &[A, B, C, SPARE]);
     stage.pass(10_000);
     let none = seats(&stage.world, SPARE) == 0;
@@ -222,10 +227,7 @@ fn spare_fills(stage: &mut Stage) {
     settle(stage, Setting::Join(Some(Join::Latency)));
     let invited = stage.until(move |w| held.iter().any(|rule| w.network.held(*rule) > 0));
     stage.expect(invited, "a spare follows who has invited it");
-    set_full(stage, SPARE, true);
-    // The first thing that it cannot write.
-    settle(stage, Setting::DeadAfter(600_000_000));
-    stage.pass(1_000);
+    fill_spare(stage, 600_000_000);
     for rule in held {
         stage.release(rule);
     }
