@@ -155,6 +155,7 @@ fn tight(dice: &mut Dice) -> Limits {
         changes: snapshot_every,
         entries_bytes: dice.between(2_000, 40_000) as usize,
         node_entries_bytes: dice.between(10_000, 100_000) as usize,
+        moving_bytes: [0, 64 << 20][dice.below(2) as usize],
         chunk: dice.between(500, 4_000) as usize,
         frame: 12_000,
         ..Limits::default()

@@ -215,6 +215,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::BuriedBesideSource, "ring-delete"),
     (Bug::MoverCallsReused, "ring-late-gift"),
     (Bug::MovesUnpaced, "moves-paced"),
+    (Bug::MovesUnbounded, "moves-bounded"),
     (Bug::KeptByTheBound, "limits-lowered"),
     (Bug::QuestionsReused, "g62-late-renewal"),
     (Bug::HarvestedAtOne, "ring-gift-at-one"),

@@ -74,6 +74,9 @@ pub struct Limits {
     /// Bytes of the applied entries that all logs of a node keep together; then the log with the
     /// most is truncated.
     pub node_entries_bytes: usize,
+    /// Bytes of the values that a node moves at once from earlier stores, as far as the latest of
+    /// them tell how large the next ones are. One always may.
+    pub moving_bytes: u64,
     /// Bytes of one chunk of a snapshot or of a catch-up answer; a larger entry has an answer to
     /// itself.
     pub chunk: usize,
@@ -210,6 +213,7 @@ impl Default for Limits {
             changes: 65_536,
             entries_bytes: 32 << 20,
             node_entries_bytes: 256 << 20,
+            moving_bytes: 64 << 20,
             chunk: 256 << 10,
             frame: Limits::FRAME_MAX,
         }

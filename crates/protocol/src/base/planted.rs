@@ -459,6 +459,8 @@ planted_bugs! {
     MoverCallsReused,
     /// V8: keys move as fast as they can, whatever the settings say.
     MovesUnpaced,
+    /// V8: as many values move at once as there are stores to move them from, however large.
+    MovesUnbounded,
     /// R9: a replica takes nothing that is longer than clients may write by now.
     KeptByTheBound,
     /// G62: a coordinator that starts again asks under names that it has used before.

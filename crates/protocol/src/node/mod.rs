@@ -84,7 +84,7 @@ impl Node {
         now: Now,
         seed: u64,
     ) -> Result<Node, String> {
-        let planted = config.planted;
+        let (planted, value_most) = (config.planted, config.limits.value_most);
         let here = Here::recover(config, id, memory, now)?;
         Ok(Node {
             replica: Replica::recover(id.name, seed, memory),
@@ -93,7 +93,7 @@ impl Node {
             here,
             next_beat: now.monotonic,
             upkeep_ops: 0,
-            mover: Mover::new(seed, planted),
+            mover: Mover::new(seed, value_most, planted),
             greeted: BTreeSet::new(),
             ignored: BTreeMap::new(),
         })
@@ -171,6 +171,11 @@ impl Node {
     /// What this node makes of its interval clock, as of its last step.
     pub fn clock(&self) -> ClockStatus {
         self.here.clocks.status()
+    }
+
+    /// Keys and values that this node moves at this moment: for checkers.
+    pub fn moving(&self) -> usize {
+        self.mover.under_way()
     }
 
     /// Logs that this node has given to another seat since it began, because that one should lead

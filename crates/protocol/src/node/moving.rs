@@ -46,7 +46,7 @@ const LISTED: u32 = 256;
 const FAILED_MAX: usize = 1_024;
 
 /// What is under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Mover {
     calls: u64,
     jobs: BTreeMap<StoreId, Job>,
@@ -188,14 +188,19 @@ impl Walk {
 impl Mover {
     /// Calls begin anywhere, so that what comes late and was asked in an earlier life of this node
     /// answers none.
-    pub(super) fn new(seed: u64, planted: Planted) -> Mover {
+    pub(super) fn new(seed: u64, value_most: usize, planted: Planted) -> Mover {
         let calls = match planted.has(Bug::MoverCallsReused) {
             true => 0,
             false => Rng::new(seed ^ MARK).draw() >> 4,
         };
         Mover {
             calls,
-            ..Mover::default()
+            jobs: BTreeMap::new(),
+            next: 0,
+            pace: Pace::default(),
+            load: Load::new(value_most),
+            turns: 0,
+            carried: Carried::default(),
         }
     }
 
@@ -210,7 +215,7 @@ impl Mover {
     }
 
     /// Keys and values on their way, of all stores.
-    fn under_way(&self) -> usize {
+    pub(super) fn under_way(&self) -> usize {
         let of = |job: &Job| match &job.task {
             Task::Walk(walk) => walk.moving.len(),
             Task::Harvest(harvest) => harvest.gifts.len(),
@@ -397,12 +402,13 @@ impl Node {
     /// Whether another key may begin to move: as fast as the cluster's settings say, and within
     /// what may be under way at once. `more`: what is under way of a job that is in hand.
     fn may_move(&mut self, more: usize, step: &Step<'_>) -> bool {
-        if !self.mover.load.fits(self.mover.under_way() + more) {
+        let (most, planted) = (self.here.config.limits.moving_bytes, self.here.config.planted);
+        let fits = self.mover.load.fits(self.mover.under_way() + more, most);
+        if !fits && !planted.has(Bug::MovesUnbounded) {
             return false;
         }
         let rate = self.here.registry.settings().move_rate;
-        let unbound = self.here.config.planted.has(Bug::MovesUnpaced);
-        self.mover.pace.takes(rate, step.now.monotonic) || unbound
+        self.mover.pace.takes(rate, step.now.monotonic) || planted.has(Bug::MovesUnpaced)
     }
 
     /// Takes stock of the stores whose keys are to move.

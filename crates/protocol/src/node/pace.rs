@@ -1,6 +1,5 @@
 //! How fast a node moves keys, where the cluster's settings slow that down: what one costs the next
-//! ones wait for. And how much it moves at once, whatever the settings: as many bytes as two of the
-//! largest values may have.
+//! ones wait for. And how much it moves at once, whatever the settings.
 
 use crate::base::Micros;
 use crate::settings::Settings;
@@ -8,15 +7,13 @@ use crate::settings::Settings;
 /// Keys begin together that would begin within so long, microseconds: not each is waited for alone.
 const BURST: Micros = 5_000;
 
-/// Bytes of values that are under way at once, as far as the latest ones tell: twice what one may
-/// have.
-const AT_ONCE: u64 = 64 << 20;
-
 /// Of so many values the largest is remembered.
 const REMEMBERED: u32 = 64;
+/// Who knows of no value takes them for as large as one may be, until it knows so many.
+const UNKNOWN: u32 = 8;
 
-/// What is under way.
-#[derive(Debug, Default)]
+/// How large the values are that move.
+#[derive(Debug)]
 pub(super) struct Load {
     /// Bytes of the largest value since so many, and of the largest before these.
     largest: [u64; 2],
@@ -24,11 +21,20 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Whether another value may begin to move beside so many. One always may.
-    pub(super) fn fits(&self, under_way: usize) -> bool {
+    /// Nothing has moved, and a value may have so many bytes.
+    pub(super) fn new(value_most: usize) -> Load {
+        Load {
+            largest: [0, value_most as u64],
+            since: REMEMBERED - UNKNOWN,
+        }
+    }
+
+    /// Whether another value may begin to move beside so many, where so many bytes may be under way
+    /// together. One always may.
+    pub(super) fn fits(&self, under_way: usize, most: u64) -> bool {
         let [now, before] = self.largest;
         let bytes = now.max(before).saturating_mul(under_way as u64 + 1);
-        under_way == 0 || bytes <= AT_ONCE
+        under_way == 0 || bytes <= most
     }
 
     /// A value has moved that has so many bytes.
@@ -142,20 +148,24 @@ mod tests {
 
     #[test]
     fn large_values_move_few_at_once_and_one_always() {
-        let mut load = Load::default();
-        assert!(load.fits(100_000), "of none nothing is known");
-        load.moved(16 << 20);
-        assert!(load.fits(3) && !load.fits(4));
+        let mut load = Load::new(32 << 20);
+        let fits = |load: &Load, beside| load.fits(beside, 64 << 20);
+        assert!(fits(&load, 1) && !fits(&load, 2), "nothing is known");
+        for _ in 0..UNKNOWN {
+            assert!(!fits(&load, 2), "too few are known");
+            load.moved(16 << 20);
+        }
+        assert!(fits(&load, 3) && !fits(&load, 4));
         for _ in 1..REMEMBERED {
             load.moved(1 << 10);
         }
-        assert!(!load.fits(4), "it is remembered");
-        for _ in 0..REMEMBERED {
+        assert!(!fits(&load, 4), "it is remembered");
+        for _ in 0..=REMEMBERED {
             load.moved(1 << 10);
         }
-        assert!(load.fits(4) && !load.fits(64 << 10), "and forgotten");
-        load.moved(AT_ONCE + 1);
-        assert!(load.fits(0) && !load.fits(1));
+        assert!(fits(&load, 4) && !fits(&load, 64 << 10), "and forgotten");
+        load.moved((64 << 20) + 1);
+        assert!(fits(&load, 0) && !fits(&load, 1));
     }
 
     #[test]

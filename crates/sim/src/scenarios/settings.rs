@@ -67,6 +67,11 @@ pub(super) const LIST: &[Scenario] = &[
         play: moves_paced,
     },
     Scenario {
+        name: "moves-bounded",
+        about: "no more is under way at once than a node may have, whoever moves it, and all moves",
+        play: moves_bounded,
+    },
+    Scenario {
         name: "dead-is-replaced",
         about: "who is silent for long is replaced, and who is back in time is not",
         play: dead_is_replaced,
@@ -406,6 +411,47 @@ fn moves_paced(stage: &mut Stage) {
     next(stage, &[A, B, E]);
     let moved = closed(stage, 1_500_000);
     stage.expect(moved, "what is not slowed down any more has moved");
+    stage.section(user, "v1");
+}
+
+/// No node may have more than one value under way. A moves them, slowed down and not, and loses
+/// power in the middle; some are eventual, and one member alone has them.
+fn moves_bounded(stage: &mut Stage) {
+    stage.again(|setup| setup.limits.moving_bytes = 0);
+    let user = stage.client(&[5]);
+    let (register, key) = (stage.register(), stage.key.clone());
+    for n in 0..20 {
+        let paced = |of: &KeyId| KeyId {
+            keyspace: of.keyspace,
+            key: format!("bounded {n}").into(),
+        };
+        stage.write(user, &paced(&register), "v");
+        stage.key = paced(&key);
+        stage.eventual_put(user, "e");
+    }
+    stage.key = key;
+    let crowded = |w: &World| {
+        let mut nodes = w.machines.values().filter_map(|machine| machine.node());
+        nodes.any(|node| node.moving() > 1)
+    };
+    next(stage, &[D, B, E]);
+    for (rate, micros) in [(0, 300_000), (16 << 10, 300_000), (0, 300_000)] {
+        policies::settle(stage, Setting::MoveRate(rate));
+        let until = stage.world.now + micros;
+        let many = stage.world.run_until(until, crowded);
+        stage.expect(!many, "one value moves at a time");
+    }
+    let early = closed(stage, 1);
+    stage.expect(!early, "not all has moved");
+    for name in [D, B, E] {
+        stage.world.stop(name, true);
+        let until = stage.world.now + 10_000_000;
+        let many = stage.world.run_until(until, crowded);
+        stage.expect(!many, "one value moves at a time, whoever leads");
+        stage.world.start(name);
+    }
+    let moved = closed(stage, 120_000_000);
+    stage.expect(moved, "what moves one by one has moved");
     stage.section(user, "v1");
 }
 
