@@ -176,6 +176,8 @@ const WAITS: &[Section] = &[
             "--test",
             "e2e",
             "--test",
+            "handshakes",
+            "--test",
             "it",
             "--test",
             "kernels",

@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fermata_client::{Condition, Version};
 use fermata_protocol::settings::Setting;
 
+use crate::commands::cert::CertCommand;
 use crate::commands::server::EngineArgs;
 use crate::duration;
 use crate::exit::{EXIT_STATUSES, Failure};
@@ -108,6 +109,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: NodeCommand,
     },
+    /// Make an authority of one's own, and sign certificates for nodes and clients.
+    Cert {
+        #[command(subcommand)]
+        what: CertCommand,
+    },
     /// Decide whether a recorded history of registers is linearizable, or one of transactions
     /// strictly serializable, and show the part that is not.
     Check(CheckArgs),
@@ -144,6 +150,7 @@ impl Command {
             | Command::Demo(_)
             | Command::GuardLock
             | Command::BeginLocked { .. }
+            | Command::Cert { .. }
             | Command::Check(_)
             | Command::Completions { .. }
             | Command::Man { .. }
@@ -480,6 +487,9 @@ pub(crate) struct DevArgs {
     /// machine's); 0s: no interval clock [default: what the kernel says].
     #[arg(long, value_parser = duration::clock_bound, value_name = "DURATION")]
     pub(crate) clock_bound: Option<Duration>,
+    /// Speak TLS alone, by an authority of the cluster's own: clients are told what to show.
+    #[arg(long)]
+    pub(crate) tls: bool,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
 }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use fermata_client::{Client, Options};
+use fermata_client::{Client, Files, Options, Trust};
 
 use crate::args::Global;
 use crate::dev;
@@ -25,7 +25,7 @@ pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client,
         check(endpoint)?;
     }
     let timeout = global.timeout();
-    let defaults = Options::new(endpoints.iter().map(|endpoint| uri(endpoint)));
+    let defaults = options(&endpoints, global.tls.as_ref())?;
     let options = Options {
         site: global.site.clone(),
         label,
@@ -58,7 +58,7 @@ fn say_where(global: &Global, client: &Client) {
     let mut nodes = nodes.iter().filter(|node| node.name.is_some());
     let count = nodes.clone().count();
     if let Some(node) = nodes.next() {
-        let (label, address) = (&node.label, node.endpoint.trim_start_matches("http://"));
+        let (label, address) = (&node.label, node.address());
         let sentence = format!(
             "no endpoint was named: this is the cluster of {count} nodes with {label} at \
              {address}; FERMATA_ENDPOINTS or --endpoint names another"
@@ -67,18 +67,36 @@ fn say_where(global: &Global, client: &Client) {
     }
 }
 
+/// How a client connects to these endpoints: over TLS where there are files for that.
+///
+/// # Errors
+/// [`Exit::Usage`], with the file that cannot be used.
+pub(crate) fn options(endpoints: &[String], tls: Option<&Files>) -> Result<Options, Failure> {
+    let uris = endpoints
+        .iter()
+        .map(|endpoint| uri(endpoint, tls.is_some()));
+    let options = Options::new(uris);
+    Ok(match tls {
+        Some(files) => options.tls(Trust::read(files.clone()).map_err(Failure::usage)?),
+        None => options,
+    })
+}
+
 /// The endpoint as the client library has it.
-pub(crate) fn uri(endpoint: &str) -> String {
-    if endpoint.contains("://") {
-        endpoint.to_owned()
-    } else {
-        format!("http://{endpoint}")
+pub(crate) fn uri(endpoint: &str, tls: bool) -> String {
+    match (endpoint.contains("://"), tls) {
+        (true, _) => endpoint.to_owned(),
+        (false, true) => format!("https://{endpoint}"),
+        (false, false) => format!("http://{endpoint}"),
     }
 }
 
 /// Refuses what is no address, before it is looked for in the network.
 fn check(endpoint: &str) -> Result<(), Failure> {
-    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+    let address = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| endpoint.strip_prefix(scheme))
+        .unwrap_or(endpoint);
     let address = address.strip_suffix('/').unwrap_or(address);
     let parts = address.rsplit_once(':');
     let good = parts.is_some_and(|(host, port)| {
@@ -117,6 +135,7 @@ mod tests {
             "[::1]:7100",
             "http://h:1",
             "http://h:1/",
+            "https://h:1",
         ] {
             assert!(check(good).is_ok(), "{good}");
         }
@@ -127,7 +146,7 @@ mod tests {
             ":1",
             "h:port",
             "h:70000",
-            "https://h:1",
+            "ftp://h:1",
             "[::1:1",
             "h:1/x",
         ] {

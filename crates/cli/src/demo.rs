@@ -96,7 +96,7 @@ impl fermata_examples::Cluster for Cluster {
         let node = |node: &dev::cluster::Node| Node {
             label: node.planned.label.clone(),
             site: node.site.clone(),
-            endpoint: crate::connect::uri(&node.endpoint()),
+            endpoint: crate::connect::uri(&node.endpoint(), false),
         };
         self.nodes().iter().map(node).collect()
     }

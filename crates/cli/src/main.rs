@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod args;
+mod certs;
 mod commands;
 mod connect;
 mod demo;

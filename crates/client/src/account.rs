@@ -78,7 +78,7 @@ impl Account {
 
 /// A node as the account names it.
 pub(crate) fn who(node: &Node) -> String {
-    let address = node.endpoint.trim_start_matches("http://");
+    let address = node.address();
     match node.name {
         Some(_) => format!("{} at {address}", node.label),
         None => address.to_owned(),
@@ -96,6 +96,9 @@ pub(crate) fn no_answer(waited: Duration) -> String {
 /// Why a connection failed, in a few words: the innermost cause, since the outer ones only say that
 /// it did.
 pub(crate) fn why(error: &(dyn Error + 'static)) -> String {
+    if let Some(said) = fermata_tls::why(error) {
+        return said;
+    }
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     let mut last = String::from("no connection");
     while let Some(error) = cause {

@@ -225,7 +225,7 @@ impl Client {
 
     /// What the member at a node has. Its node asks it before any other.
     async fn value_at(&self, node: usize, keyspace: &str, key: &[u8]) -> Option<Option<Bytes>> {
-        let channel = link::channel(&self.nodes()[node].endpoint).ok()?;
+        let endpoint = self.dial().endpoint(&self.nodes()[node].endpoint).ok()?;
         let request = v1::GetRequest {
             header: Some(v1::Header {
                 secret: Bytes::copy_from_slice(&new_secret().ok()?.to_bytes()),
@@ -237,7 +237,8 @@ impl Client {
                 key: Bytes::copy_from_slice(key),
             }),
         };
-        let answer = link::stub(channel.connect().await.ok()?).get(request).await;
+        let (channel, _) = self.dial().connect(&endpoint).await.ok()?;
+        let answer = link::stub(channel).get(request).await;
         Some(answer.ok()?.into_inner().value)
     }
 }

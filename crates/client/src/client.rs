@@ -1,10 +1,10 @@
 //! The client: where every operation begins.
 
 use crate::account::{self, Account, SharedAccount};
+use crate::dial::Dial;
 use crate::discovery::{self, Node, SharedNodes};
 use crate::driver::{self, Command, Driver, Ended, SharedNames};
 use crate::error::Error;
-use crate::link;
 use crate::section::Section;
 use bytes::Bytes;
 use fermata_api::condition::{Change, Condition};
@@ -18,6 +18,7 @@ use fermata_protocol::request::{
 };
 use fermata_protocol::settings::Setting;
 use fermata_protocol::{Code, Refusal};
+use fermata_tls::Trust;
 use std::future::Future;
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -32,8 +33,12 @@ use tokio::sync::oneshot;
 /// How a client connects and how patient it is.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// At least one node, as `http://host:port`. Other nodes are found through these.
+    /// At least one node, as `http://host:port`, or `https://host:port` over TLS. Other nodes are
+    /// found through these.
     pub endpoints: Vec<String>,
+    /// Whom the client trusts over TLS, and which certificate it shows, if any. None: it speaks in
+    /// clear, and never so where this is given. None is the default.
+    pub tls: Option<Trust>,
     /// The client's site by name: its nodes are preferred. None: the order of `endpoints`.
     pub site: Option<String>,
     /// An operation that has no final answer after this fails as `Unavailable`; 30 s. An enter that
@@ -63,6 +68,7 @@ impl Options {
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Options {
         Options {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
+            tls: None,
             site: None,
             request_timeout: Duration::from_secs(30),
             attempt_timeout: Duration::from_secs(3),
@@ -72,6 +78,13 @@ impl Options {
             leave_grace: Duration::from_secs(1),
             label: String::new(),
         }
+    }
+
+    /// Speaks TLS: the endpoints are `https://` then.
+    #[must_use]
+    pub fn tls(self, trust: Trust) -> Options {
+        let tls = Some(trust);
+        Options { tls, ..self }
     }
 
     /// Prefers the nodes of this site.
@@ -117,6 +130,7 @@ pub(crate) struct Shared {
     pub(crate) names: SharedNames,
     next_ticket: AtomicU64,
     nodes: SharedNodes,
+    dial: Dial,
     secret: Secret,
     account: SharedAccount,
     pub(crate) patience: Duration,
@@ -224,26 +238,29 @@ impl Client {
     /// client tries the given endpoints again with every operation.
     ///
     /// # Errors
-    /// [`Error::Options`] if there is no endpoint, one is not an `http://` URI, or the label is too
-    /// long.
+    /// [`Error::Options`] if there is no endpoint, one is not an `http://` URI (over TLS an
+    /// `https://` one), or the label is too long.
     pub async fn connect(options: Options) -> Result<Client, Error> {
         if options.endpoints.is_empty() {
             let what = "A client needs at least one endpoint, for example http://127.0.0.1:7100.";
             return Err(Error::Options(what.into()));
         }
+        let dial = Dial {
+            tls: options.tls.clone(),
+        };
         for uri in &options.endpoints {
-            uri_of(uri)?;
+            dial.endpoint(uri)?;
         }
         let site = options.site.clone().unwrap_or_default();
         let wait = options.discovery_timeout;
         let (mut nodes, failed) =
-            discovery::nodes(&options.endpoints, options.site.as_deref(), wait).await;
+            discovery::nodes(&dial, &options.endpoints, options.site.as_deref(), wait).await;
         // Nodes that others name badly are of no use.
-        nodes.retain(|node| uri_of(&node.endpoint).is_ok());
+        nodes.retain(|node| dial.endpoint(&node.endpoint).is_ok());
         nodes.truncate(usize::from(u16::MAX));
         let uris: Vec<_> = nodes
             .iter()
-            .map(|node| uri_of(&node.endpoint))
+            .map(|node| dial.endpoint(&node.endpoint))
             .collect::<Result<_, _>>()?;
         let preferred: Vec<Endpoint> = (0..uris.len() as u32).map(Endpoint).collect();
         let patience = machine::Options {
@@ -266,6 +283,7 @@ impl Client {
         let nodes: SharedNodes = Arc::new(Mutex::new(nodes));
         let known = driver::Nodes {
             known: nodes.clone(),
+            dial: dial.clone(),
             site: options.site.clone(),
             patience: options.discovery_timeout,
         };
@@ -283,6 +301,7 @@ impl Client {
             names,
             next_ticket: AtomicU64::new(1),
             nodes,
+            dial,
             secret,
             account,
             patience: options.request_timeout,
@@ -291,6 +310,11 @@ impl Client {
         Ok(Client {
             shared: Arc::new(shared),
         })
+    }
+
+    /// How this client connects.
+    pub(crate) fn dial(&self) -> &Dial {
+        &self.shared.dial
     }
 
     /// The nodes that this client knows: at first in its order of preference, then those that have
@@ -537,7 +561,8 @@ impl Client {
         let node = discovery::locked(&self.shared.nodes).get(node).cloned();
         let node = node.ok_or_else(|| Error::Options("There is no node of that index.".into()))?;
         let patience = self.shared.patience;
-        let asked = tokio::time::timeout(patience, discovery::ask(&node.endpoint)).await;
+        let ask = discovery::ask(&self.shared.dial, &node.endpoint);
+        let asked = tokio::time::timeout(patience, ask).await;
         let said = asked.unwrap_or_else(|_| Err(account::no_answer(patience)));
         said.map_err(|why| Refusal::definite(Code::Unavailable, why).into())
     }
@@ -771,14 +796,6 @@ pub(crate) fn value(answer: Success) -> Result<Option<Bytes>, Error> {
 pub(crate) fn surprised(answer: &Success) -> Error {
     let detail = format!("A node gave an answer that does not fit the question: {answer:?}.");
     Error::Refused(Refusal::unknown(Code::Unavailable, detail))
-}
-
-pub(crate) fn uri_of(uri: &str) -> Result<tonic::transport::Endpoint, Error> {
-    let wrong = || Error::Options(format!("{uri:?} is no endpoint: write http://host:port."));
-    if !uri.starts_with("http://") {
-        return Err(wrong());
-    }
-    link::channel(uri).map_err(|_| wrong())
 }
 
 /// 128 random bits that nobody else knows.

@@ -1,6 +1,6 @@
 //! Which nodes there are, and which to prefer.
 
-use crate::account;
+use crate::dial::Dial;
 use crate::link;
 use fermata_api::v1;
 use fermata_protocol::base::NodeName;
@@ -17,12 +17,20 @@ pub struct Node {
     pub label: String,
     /// Its site; empty where only its address is known.
     pub site: String,
-    /// Where it is asked: `http://host:port`.
+    /// Where it is asked: `http://host:port`, or `https://host:port` over TLS.
     pub endpoint: String,
     /// It is in the cluster no more, or reached elsewhere, and is not asked.
     pub left: bool,
     /// It hands over what it leads, and is asked last.
     pub drains: bool,
+}
+
+impl Node {
+    /// Where it is asked: `host:port`.
+    pub fn address(&self) -> &str {
+        let endpoint = self.endpoint.as_str();
+        endpoint.split_once("://").map_or(endpoint, |(_, at)| at)
+    }
 }
 
 /// What a client knows of its nodes, each under the same index for as long as it lives.
@@ -34,20 +42,25 @@ pub(crate) fn locked(shared: &SharedNodes) -> MutexGuard<'_, Vec<Node>> {
 }
 
 /// What the first of these that answers within `patience` knows of the cluster.
-pub(crate) async fn again(uris: Vec<String>, patience: Duration) -> Option<v1::ClusterInfo> {
-    ask_all(&uris, patience).await.0
+pub(crate) async fn again(
+    dial: &Dial,
+    uris: Vec<String>,
+    patience: Duration,
+) -> Option<v1::ClusterInfo> {
+    ask_all(dial, &uris, patience).await.0
 }
 
 /// Takes over what a node knows of the cluster: nodes that are new come last, those that have left
 /// stay, and are marked. Returns in which order to ask those that are there.
 pub(crate) fn learn(
+    dial: &Dial,
     nodes: &mut Vec<Node>,
     info: v1::ClusterInfo,
     site: Option<&str>,
 ) -> Vec<usize> {
     let mut told = Vec::new();
     let known = info.nodes.into_iter().filter(|node| !node.grpc.is_empty());
-    for node in known.map(node_of) {
+    for node in known.map(|node| node_of(dial, node)) {
         let at = nodes
             .iter()
             .position(|known| known.endpoint == node.endpoint);
@@ -84,12 +97,12 @@ pub(crate) fn part(nodes: &mut [Node], from: usize, site: Option<&str>) -> Vec<u
     order
 }
 
-fn node_of(node: v1::NodeAddress) -> Node {
+fn node_of(dial: &Dial, node: v1::NodeAddress) -> Node {
     Node {
         name: Some(NodeName(node.node)),
         label: node.label,
         site: node.site,
-        endpoint: format!("http://{}", node.grpc),
+        endpoint: dial.uri(&node.grpc),
         left: false,
         drains: node.drains,
     }
@@ -99,23 +112,25 @@ fn node_of(node: v1::NodeAddress) -> Node {
 /// client's own site first, else in the order given. And, by address, why those given that were
 /// heard of did not answer.
 pub(crate) async fn nodes(
+    dial: &Dial,
     given: &[String],
     site: Option<&str>,
     patience: Duration,
 ) -> (Vec<Node>, Vec<(String, String)>) {
-    let (info, failed) = ask_all(given, patience).await;
-    (arrange(given, info, site), failed)
+    let (info, failed) = ask_all(dial, given, patience).await;
+    (arrange(dial, given, info, site), failed)
 }
 
 async fn ask_all(
+    dial: &Dial,
     given: &[String],
     patience: Duration,
 ) -> (Option<v1::ClusterInfo>, Vec<(String, String)>) {
     let mut asked = JoinSet::new();
     for uri in given {
-        let uri = uri.clone();
+        let (dial, uri) = (dial.clone(), uri.clone());
         asked.spawn(async move {
-            let answer = ask(&uri).await;
+            let answer = ask(&dial, &uri).await;
             (uri, answer)
         });
     }
@@ -145,27 +160,37 @@ async fn ask_all(
 }
 
 /// What a node says of itself.
-pub(crate) async fn ask(uri: &str) -> Result<v1::ClusterInfo, String> {
-    let endpoint = link::channel(uri).map_err(|error| account::why(&error))?;
-    let channel = endpoint.connect().await;
-    let channel = channel.map_err(|error| account::why(&error))?;
+pub(crate) async fn ask(dial: &Dial, uri: &str) -> Result<v1::ClusterInfo, String> {
+    let endpoint = dial.endpoint(uri).map_err(|error| error.to_string())?;
+    let (channel, noted) = dial.connect(&endpoint).await?;
     let info = link::stub(channel).cluster(v1::ClusterRequest {}).await;
     match info {
         Ok(info) => Ok(info.into_inner()),
+        Err(_) if noted.said().is_some() => Err(noted.said().unwrap_or_default()),
         // A node that has just started or is about to stop says so itself.
         Err(status) if status.code() == tonic::Code::Unavailable => {
             Err(status.message().to_owned())
         }
-        Err(_) => Err("answers, but not as a node does at its gRPC address".to_owned()),
+        Err(_) => Err(match dial.tls.is_some() {
+            true => "answers, but not as a node does at its gRPC address".to_owned(),
+            false => "answers, but not as a node does at its gRPC address in clear: it may speak \
+                      TLS"
+                .to_owned(),
+        }),
     }
 }
 
-fn arrange(given: &[String], info: Option<v1::ClusterInfo>, site: Option<&str>) -> Vec<Node> {
+fn arrange(
+    dial: &Dial,
+    given: &[String],
+    info: Option<v1::ClusterInfo>,
+    site: Option<&str>,
+) -> Vec<Node> {
     let mut known: Vec<Node> = info
         .into_iter()
         .flat_map(|info| info.nodes)
         .filter(|node| !node.grpc.is_empty())
-        .map(node_of)
+        .map(|node| node_of(dial, node))
         .collect();
     let address = |uri: &str| uri.trim_end_matches('/').to_owned();
     let mut nodes = Vec::new();
@@ -210,14 +235,14 @@ mod tests {
         };
         let given = ["http://lb:1".to_owned()];
         let first = info(vec![node(1, "ohio", "a:1"), node(2, "oregon", "b:1")]);
-        let mut nodes = arrange(&given, Some(first), None);
+        let mut nodes = arrange(&Dial::default(), &given, Some(first), None);
         let next = info(vec![node(3, "oregon", "c:1"), node(2, "oregon", "b:1")]);
-        assert_eq!(learn(&mut nodes, next.clone(), None), [3, 2, 0]);
+        assert_eq!(learn(&Dial::default(), &mut nodes, next.clone(), None), [3, 2, 0]);
         let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
         assert_eq!(left, [false, true, false, false]);
         // One that is reached elsewhere is another place.
         let moved = info(vec![node(3, "oregon", "c:2"), node(1, "ohio", "a:1")]);
-        assert_eq!(learn(&mut nodes, moved, Some("ohio")), [1, 4, 0]);
+        assert_eq!(learn(&Dial::default(), &mut nodes, moved, Some("ohio")), [1, 4, 0]);
         let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
         assert_eq!(left, [false, false, true, true, false]);
     }
@@ -233,7 +258,7 @@ mod tests {
             ..v1::ClusterInfo::default()
         };
         let mut nodes = Vec::new();
-        assert_eq!(learn(&mut nodes, info, Some("ohio")), [2, 1, 0]);
+        assert_eq!(learn(&Dial::default(), &mut nodes, info, Some("ohio")), [2, 1, 0]);
         assert_eq!(part(&mut nodes, 2, Some("ohio")), [1, 0, 2]);
     }
 
@@ -251,7 +276,7 @@ mod tests {
             "http://10.0.0.1:7101/".to_owned(),
             "http://lb:7101".to_owned(),
         ];
-        let nodes = arrange(&given, Some(info), Some("oregon"));
+        let nodes = arrange(&Dial::default(), &given, Some(info), Some("oregon"));
         let order: Vec<&str> = nodes.iter().map(|n| n.endpoint.as_str()).collect();
         assert_eq!(
             order,

@@ -2,8 +2,8 @@
 //! time, and carries out what it asks for.
 
 use crate::account::{self, SharedAccount};
-use crate::client::uri_of;
 use crate::clock;
+use crate::dial::Dial;
 use crate::discovery::{self, SharedNodes};
 use crate::link::{self, LinkId, News, Why};
 use fermata_api::v1;
@@ -98,6 +98,8 @@ pub(crate) struct GiveUp {
 /// What is known of the cluster's nodes, and how it is asked for anew.
 pub(crate) struct Nodes {
     pub(crate) known: SharedNodes,
+    /// How they are connected to.
+    pub(crate) dial: Dial,
     /// The client's own site, whose nodes come first.
     pub(crate) site: Option<String>,
     /// How long a node may take to tell.
@@ -249,8 +251,9 @@ impl Driver {
         let uris: Vec<String> = all.iter().map(|at| known[*at].endpoint.clone()).collect();
         drop(known);
         let (news, patience) = (self.news_in.clone(), self.nodes.patience);
+        let dial = self.nodes.dial.clone();
         tokio::spawn(async move {
-            let info = discovery::again(uris, patience).await;
+            let info = discovery::again(&dial, uris, patience).await;
             // Without a client nobody wants to know.
             let _gone = news.send(News::Cluster(info));
         });
@@ -262,13 +265,14 @@ impl Driver {
         self.look = Some(Instant::now() + if silent { LOOK_AGAIN } else { LOOK });
         let Some(mut info) = info else { return };
         // Nodes that others name badly are of no use.
+        let dial = &self.nodes.dial;
         info.nodes
-            .retain(|node| uri_of(&format!("http://{}", node.grpc)).is_ok());
+            .retain(|node| dial.endpoint(&dial.uri(&node.grpc)).is_ok());
         let mut nodes = discovery::locked(&self.nodes.known);
         let before = nodes.len();
-        let order = discovery::learn(&mut nodes, info, self.nodes.site.as_deref());
+        let order = discovery::learn(dial, &mut nodes, info, self.nodes.site.as_deref());
         for node in nodes.iter().skip(before) {
-            if let Ok(uri) = uri_of(&node.endpoint) {
+            if let Ok(uri) = dial.endpoint(&node.endpoint) {
                 self.uris.push(uri);
                 self.unreachable.push(false);
                 account::locked(&self.account).add(account::who(node));
@@ -509,11 +513,13 @@ impl Driver {
     /// The connection to an endpoint, begun if there is none.
     fn link(&mut self, endpoint: Endpoint) -> (LinkId, UnboundedSender<v1::SessionRequest>) {
         let (uris, news, next) = (&self.uris, &self.news_in, self.next_id);
+        let dial = &self.nodes.dial;
         let link = self.links.entry(endpoint).or_insert_with(|| {
             let id = (endpoint, next);
             let (requests, outgoing) = unbounded_channel();
             let uri = uris[endpoint.0 as usize].clone();
-            tokio::spawn(link::run(id, uri, outgoing, news.clone()));
+            let to = (dial.clone(), uri);
+            tokio::spawn(link::run(id, to, outgoing, news.clone()));
             Link { id, requests }
         });
         (link.id, link.requests.clone())
@@ -613,6 +619,7 @@ mod tests {
         let session = (session, secret);
         let nodes = Nodes {
             known: Arc::default(),
+            dial: Dial::default(),
             site: None,
             patience: Duration::ZERO,
         };

@@ -1,11 +1,10 @@
 //! One connection: a `Session` stream to one node, from the first request until it breaks.
 
-use crate::account;
+use crate::dial::Dial;
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
 use fermata_api::v1::session_request::Operation;
 use fermata_protocol::client::Endpoint;
-use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_stream::Stream;
 use tonic::transport::Channel;
@@ -64,20 +63,6 @@ impl Stream for Outgoing {
     }
 }
 
-/// The channel to a node, not yet connected. Peers that vanish without a word are noticed within
-/// ten seconds.
-pub(crate) fn channel(uri: &str) -> Result<tonic::transport::Endpoint, tonic::transport::Error> {
-    let endpoint = tonic::transport::Endpoint::from_shared(uri.to_owned())?;
-    Ok(endpoint
-        .connect_timeout(Duration::from_secs(2))
-        .tcp_nodelay(true)
-        .initial_stream_window_size(8 << 20)
-        .initial_connection_window_size(32 << 20)
-        .http2_keep_alive_interval(Duration::from_secs(5))
-        .keep_alive_timeout(Duration::from_secs(5))
-        .keep_alive_while_idle(true))
-}
-
 /// A client over a connected channel, with room for large values.
 pub(crate) fn stub(channel: Channel) -> FermataClient<Channel> {
     FermataClient::new(channel)
@@ -88,13 +73,13 @@ pub(crate) fn stub(channel: Channel) -> FermataClient<Channel> {
 /// Connects, and carries requests and replies until the connection breaks.
 pub(crate) async fn run(
     link: LinkId,
-    endpoint: tonic::transport::Endpoint,
+    (dial, endpoint): (Dial, tonic::transport::Endpoint),
     requests: UnboundedReceiver<v1::SessionRequest>,
     news: UnboundedSender<News>,
 ) {
-    let why = match endpoint.connect().await {
-        Err(error) => Why::NotReached(account::why(&error)),
-        Ok(channel) => {
+    let why = match dial.connect(&endpoint).await {
+        Err(why) => Why::NotReached(why),
+        Ok((channel, noted)) => {
             let ended = match stub(channel).session(Outgoing(requests)).await {
                 Err(status) => Some(status),
                 Ok(response) => {
@@ -112,10 +97,13 @@ pub(crate) async fn run(
                     }
                 }
             };
-            match ended {
-                Some(status) if fermata_api::errors::says_too_long(&status) => Why::TooLong,
-                Some(status) => Why::Broken(format!("the connection broke: {}", status.message())),
-                None => Why::Broken("the connection broke".to_owned()),
+            match (noted.said(), ended) {
+                (Some(said), _) => Why::NotReached(said),
+                (_, Some(status)) if fermata_api::errors::says_too_long(&status) => Why::TooLong,
+                (_, Some(status)) => {
+                    Why::Broken(format!("the connection broke: {}", status.message()))
+                }
+                (_, None) => Why::Broken("the connection broke".to_owned()),
             }
         }
     };

@@ -14,7 +14,7 @@ use fermata_protocol::base::{Epoch, EventualTag, KeyId, KeyspaceId, Purpose, Seg
 use fermata_protocol::lock::Outcome;
 use fermata_protocol::request::{
     ClockStatus, Code, Held, Inspection, MovingStatus, NodeStatus, Operation, QueueEntry, Refusal,
-    UpkeepStatus,
+    SecurityStatus, UpkeepStatus,
 };
 use fermata_protocol::{Reply, Request};
 use std::sync::Arc;
@@ -246,6 +246,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             moving: MovingStatus::default(),
             closed: Box::default(),
             sessions: 0,
+            security: SecurityStatus::default(),
             version: String::new(),
             held: Box::default(),
         }))

@@ -590,11 +590,24 @@ pub struct NodeStatus {
     pub closed: Box<[ClosedStatus]>,
     /// Sessions that it keeps for clients, MUSIC's locks included; whoever keeps them tells it.
     pub sessions: u64,
+    /// How its connections are secured; whoever has the sockets tells it.
+    pub security: SecurityStatus,
     /// The version of its program; whoever answers for it tells it.
     pub version: String,
     /// Sections that are long in the queues of segments which it leads, the first
     /// [`HeldStatus::MOST`]; for whoever watches the node, and not told to clients.
     pub held: Box<[HeldStatus]>,
+}
+
+/// How the connections of one node are secured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecurityStatus {
+    /// They are over TLS; else in clear.
+    pub tls: bool,
+    /// It listens beyond loopback in clear.
+    pub exposed: bool,
+    /// Over TLS: seconds until its certificate, or that of an authority, is over; below zero it is.
+    pub ends_in: Option<i64>,
 }
 
 /// A ref that holds its keys of one segment.

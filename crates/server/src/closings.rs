@@ -42,6 +42,8 @@ pub(crate) enum Cause {
     Displaced,
     /// A client: its message did not arrive in time.
     Body,
+    /// A client: it speaks no TLS, or shows no certificate that counts here.
+    Handshake,
 }
 
 impl Cause {
@@ -61,6 +63,7 @@ impl Cause {
             Cause::Idle => "idle",
             Cause::Displaced => "displaced",
             Cause::Body => "body",
+            Cause::Handshake => "handshake",
         }
     }
 
@@ -82,6 +85,7 @@ impl Cause {
             Cause::Idle => "it asked for nothing any more (clients.idle_ms)",
             Cause::Displaced => "it was quiet, and another needed its place",
             Cause::Body => "a message did not arrive in time (clients.body_ms)",
+            Cause::Handshake => "it spoke no TLS, or showed no certificate that counts here",
         }
     }
 }

@@ -5,7 +5,7 @@
 //! node = "ohio-1"                      # which node of the cluster this process is
 //! data_dir = "/var/lib/fermata"
 //! rtt = "none"                         # none, l1, lUs, lUsEu, or a profile file (see wan.rs)
-//! insecure = false                     # listen beyond loopback without TLS
+//! insecure = false                     # listen beyond loopback in clear
 //!
 //! [cluster]                            # or: cluster_file = "cluster.toml"
 //! id = "00000000000000000000000000000001"
@@ -21,6 +21,8 @@
 //! rest = "127.0.0.1:7301"              # the same address as `grpc` serves both on one port
 //! ```
 //!
+//! A table `[tls]` names its certificates ([`TlsConfig`]).
+//!
 //! A node on another engine has a table `[engine]` besides ([`EngineConfig`]); it needs neither
 //! `data_dir` nor `peer`, and without a cluster it is one of its own.
 //!
@@ -28,6 +30,7 @@
 
 mod clients;
 mod engine;
+mod tls;
 
 use crate::wan::Profile;
 use crate::{LogLevel, identity, join};
@@ -37,6 +40,7 @@ use fermata_protocol::base::{
     Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, LockRef, Member,
     NodeInfo, NodeName, PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
+pub use tls::{ClientCertificates, Tls, TlsConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -66,7 +70,7 @@ pub struct ServerConfig {
     /// to a node that has joined; one of the cluster file has its addresses there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Allow to listen beyond loopback although nothing is encrypted or authenticated.
+    /// Allow to listen beyond loopback in clear, where whoever reaches the node may do anything.
     #[serde(default)]
     pub insecure: bool,
     /// Emulated delays between sites: a name or a file, see [`Profile::named`].
@@ -93,6 +97,9 @@ pub struct ServerConfig {
     /// The interval clock.
     #[serde(default)]
     pub clock: ClockConfig,
+    /// Certificates; without, everything is said in clear.
+    #[serde(default, skip_serializing_if = "TlsConfig::is_default")]
+    pub tls: TlsConfig,
     /// The engine, if not the native one.
     #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
     pub engine: EngineConfig,
@@ -152,6 +159,7 @@ impl ServerConfig {
             limits: LimitsConfig::default(),
             clients: ClientsConfig::default(),
             clock: ClockConfig::default(),
+            tls: TlsConfig::default(),
             engine: EngineConfig::default(),
             address: None,
             reach: BTreeMap::new(),
@@ -359,11 +367,22 @@ pub struct Resolved {
     pub clients: Clients,
     /// The interval clock.
     pub clock: ClockConfig,
+    /// Where its certificates are, and who is let in; none: it speaks in clear.
+    pub tls: Option<Tls>,
+}
+
+impl Resolved {
+    /// Whether it listens beyond loopback in clear.
+    pub(crate) fn is_exposed(&self) -> bool {
+        let faces = [self.listen_grpc, self.listen_rest];
+        let mut all = faces.into_iter().chain(self.listen_peer);
+        self.tls.is_none() && all.any(|address| !address.ip().is_loopback())
+    }
 }
 
 impl ServerConfig {
-    /// Reads a TOML file. A relative `cluster_file`, `data_dir` or `engine.password_file` is taken
-    /// relative to it.
+    /// Reads a TOML file. A relative `cluster_file`, `data_dir`, `engine.password_file` or file of
+    /// `[tls]` is taken relative to it.
     ///
     /// # Errors
     /// One sentence that names the file, line and field.
@@ -376,6 +395,7 @@ impl ServerConfig {
             .into_iter()
             .chain([data])
             .flatten()
+            .chain(config.tls.files())
         {
             *file = path.with_file_name(&*file);
         }
@@ -413,6 +433,7 @@ impl ServerConfig {
         let site = cluster.sites.iter().position(|site| *site == own.site);
         let site = SiteId(site.ok_or_else(|| format!("there is no site {:?}", own.site))? as u16);
         let profile = self.profile(cluster.sites.len())?;
+        let tls = self.tls.resolve(cluster.id.0, &own.label)?;
         let listen = |own: &Option<String>, given: &String| {
             self.listen_address(own.as_ref().unwrap_or(given))
         };
@@ -439,6 +460,7 @@ impl ServerConfig {
             data_dir: self.data_dir.clone(),
             clients: self.clients.resolve()?,
             clock: self.clock.resolve()?,
+            tls,
         })
     }
 
@@ -573,16 +595,22 @@ impl ServerConfig {
         Ok(profile)
     }
 
-    /// An address to listen on: loopback, unless `insecure`.
+    /// An address to listen on: loopback, unless over TLS or `insecure`.
     fn listen_address(&self, given: &str) -> Result<SocketAddr, String> {
         let address = given.to_socket_addrs().ok().and_then(|mut all| all.next());
         let address = address.ok_or_else(|| format!("{given:?} is not an address host:port"))?;
-        if address.ip().is_loopback() || self.insecure {
+        if self.insecure && !self.tls.is_default() {
+            return Err("insecure is for a node without certificates, and tls names some: leave \
+                        one of both out"
+                .into());
+        }
+        if address.ip().is_loopback() || self.insecure || !self.tls.is_default() {
             return Ok(address);
         }
         Err(format!(
-            "refusing to listen on {address}, beyond loopback, since nothing is encrypted or \
-             authenticated: listen on 127.0.0.1, or say --insecure if the network is trusted"
+            "refusing to listen on {address}, beyond loopback, in clear: give the node \
+             certificates (--tls-ca, --tls-certificate, --tls-key; `fermata cert` makes them), \
+             listen on 127.0.0.1, or say --insecure if the network is trusted"
         ))
     }
 }

@@ -45,6 +45,7 @@ mod process;
 mod rest;
 mod roster;
 mod serve;
+mod stream;
 mod transport;
 pub mod wan;
 mod worker;

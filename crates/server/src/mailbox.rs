@@ -43,6 +43,7 @@ impl Call {
         if let Reply::Status(status) = &mut reply {
             status.closed = metrics.closings();
             status.sessions = metrics.sessions();
+            status.security = metrics.security();
         }
         let last = is_last(&reply, self.follow, self.poll);
         if last {

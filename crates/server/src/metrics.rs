@@ -5,12 +5,14 @@ use fermata_protocol::base::SiteId;
 use fermata_protocol::register::message::Ask;
 use fermata_protocol::request::{
     ClockState, ClockStatus, ClosedStatus, Critical, HeldStatus, NodeStatus, Operation,
+    SecurityStatus,
 };
 use fermata_protocol::{Code, Reply, wire};
+use fermata_tls::Ending;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 /// An operation as metrics and logs spell it.
@@ -72,6 +74,7 @@ pub(crate) struct Metrics {
     pub(crate) open_requests: Gauge,
     sessions_kept: Gauge,
     sessions: AtomicU64,
+    security: Mutex<SecurityStatus>,
     pub(crate) held_outputs: Gauge,
     pub(crate) lost: Counter,
     pub(crate) wal_bytes: Gauge,
@@ -130,6 +133,7 @@ impl Metrics {
             open_requests: gauge!("fermata_open_requests"),
             sessions_kept: gauge!("fermata_sessions"),
             sessions: AtomicU64::new(0),
+            security: Mutex::default(),
             held_outputs: gauge!("fermata_outputs_awaiting_flush"),
             lost: counter!("fermata_outputs_lost_total"),
             wal_bytes: gauge!("fermata_wal_bytes"),
@@ -164,6 +168,7 @@ impl Metrics {
             open_requests,
             sessions_kept,
             sessions: AtomicU64::new(0),
+            security: Mutex::default(),
             steps: Counter::noop(),
             flushes: Counter::noop(),
             records: Counter::noop(),
@@ -335,6 +340,30 @@ impl Metrics {
         self.closings.told()
     }
 
+    /// How connections are secured, and until when the certificates count.
+    pub(crate) fn secured(&self, exposed: bool, tls: Option<&[Ending]>) {
+        for ending in tls.into_iter().flatten() {
+            let of = ending.what;
+            let gauge = || gauge!("fermata_certificate_not_after_seconds", "of" => of);
+            with_local_recorder(&self.recorder, gauge).set(ending.at as f64);
+        }
+        let ends = |endings: &[Ending]| endings.iter().map(Ending::left).min();
+        *self.locked_security() = SecurityStatus {
+            tls: tls.is_some(),
+            exposed,
+            ends_in: tls.and_then(ends),
+        };
+    }
+
+    /// The same, for the status.
+    pub(crate) fn security(&self) -> SecurityStatus {
+        *self.locked_security()
+    }
+
+    fn locked_security(&self) -> MutexGuard<'_, SecurityStatus> {
+        self.security.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A session is kept for a client from now on, or is so no more.
     pub(crate) fn session(&self, kept: bool) {
         match kept {
@@ -398,6 +427,10 @@ fn describe() {
     g!(
         "fermata_sessions",
         "Sessions kept for clients, MUSIC's locks included."
+    );
+    g!(
+        "fermata_certificate_not_after_seconds",
+        "When the node's certificate, or the first of its authorities', is over, since 1970."
     );
     g!("fermata_connections", "Connections of clients, by face.");
     c!(

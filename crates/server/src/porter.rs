@@ -19,6 +19,7 @@ use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{ClusterId, Keyspace, NodeInfo, NodeName, SiteId};
 use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
+use fermata_tls::Keeper;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -89,6 +90,8 @@ pub(crate) struct Porter {
     /// The secret of the node's own session for asking itself, and a counter that grows with the
     /// wall clock, also over restarts.
     own: (Secret, AtomicU64),
+    /// What the node shows, and whom it trusts; none: it speaks in clear.
+    pub(crate) tls: Option<Arc<Keeper>>,
     /// Secrets drawn for clients without one of their own.
     drawn: AtomicU64,
 }
@@ -165,6 +168,7 @@ impl Porter {
         metrics: Arc<Metrics>,
         resolved: &crate::config::Resolved,
         own: Secret,
+        tls: Option<Arc<Keeper>>,
     ) -> Porter {
         let config = &resolved.config;
         let catalogue = fermata_protocol::base::Keyspace::built_in();
@@ -198,6 +202,7 @@ impl Porter {
             )),
             next_call: AtomicU64::new(1),
             own: (own, AtomicU64::new(0)),
+            tls,
             drawn: AtomicU64::new(0),
             backend,
             metrics,

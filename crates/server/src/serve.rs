@@ -18,16 +18,24 @@ use fermata_engine::Service;
 use fermata_protocol::base::Addresses;
 use fermata_protocol::request::{Operation, Reply, RingChange};
 use fermata_storage::{Disk, Options};
+use fermata_tls::Keeper;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// How long the last answers may take to leave once the node has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How often a node looks whether its certificates have changed.
+const CERTIFICATES_LOOK: Duration = Duration::from_secs(10);
+/// Certificates that are over so soon are told of, in seconds.
+const ENDS_SOON: i64 = 30 * 86_400;
+/// How often they are told of.
+const ENDS_TOLD: Duration = Duration::from_secs(86_400);
 
 /// How often a node looks whether the cluster knows where it is reached.
 const ADDRESS_LOOK: Duration = Duration::from_secs(2);
@@ -187,15 +195,16 @@ pub async fn run_engine_on(
     let kept = Descriptors::reserve(0).map_err(StartError::Config)?;
     let own = Secret::new(random()?);
     let metrics = Arc::new(Metrics::of_engine());
+    let tls = read_certificates(&resolved)?;
     let engine = Arc::new(Engine::new(service, metrics.clone()));
     let _abandon = AbandonEngine(engine.clone());
     let backend = Backend::Engine(engine.clone());
-    let porter = Arc::new(Porter::new(backend, metrics, &resolved, own));
+    let porter = Arc::new(Porter::new(backend, metrics, &resolved, own, tls));
     let mut tasks = JoinSet::new();
     let faces = serve_faces(
         listeners,
         porter.clone(),
-        resolved.clients,
+        (resolved.clients, resolved.is_exposed()),
         kept,
         &mut tasks,
     )
@@ -250,6 +259,7 @@ pub async fn run_on(
         return Err(not_native(&resolved));
     }
     let kept = Descriptors::reserve(resolved.nodes.len()).map_err(StartError::Config)?;
+    let tls = read_certificates(&resolved)?;
     let opened = open_store(&resolved, medium).await?;
     let id = opened.id;
     // What the driver draws with shows in its session: the porter's secret is another number.
@@ -261,10 +271,12 @@ pub async fn run_on(
     let _abandon = Abandon(mailbox.clone());
     let clock = Arc::new(Clock::new(&resolved.clock));
     let (run, places) = (Run(random()? as u64), Places::default());
-    let peers = Peers::new(&resolved, (id, run, &places), &clock, &mailbox, &metrics);
+    let whom = (id, run, &places);
+    let peers = Peers::new(&resolved, whom, tls.clone(), &clock, &mailbox, &metrics);
     let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
-    let porter = Arc::new(Porter::new(backend, metrics.clone(), &resolved, own));
+    let porter = Porter::new(backend, metrics.clone(), &resolved, own, tls.clone());
+    let porter = Arc::new(porter);
     let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
         id,
@@ -288,18 +300,52 @@ pub async fn run_on(
         timing: resolved.config.timing.clone(),
         mailbox: mailbox.clone(),
         metrics,
+        tls,
     };
     tasks.spawn(transport::listen(listeners.peer, incoming));
     tasks.spawn(keep_address(porter.clone(), resolved.own.addresses()));
     let Listeners { grpc, rest, .. } = listeners;
     let faces = Faces { grpc, rest };
-    let faces = serve_faces(faces, porter.clone(), resolved.clients, kept, &mut tasks).await;
+    let terms = (resolved.clients, resolved.is_exposed());
+    let faces = serve_faces(faces, porter.clone(), terms, kept, &mut tasks).await;
     tracing::info!(
         node = id.name.0, grpc = %resolved.listen_grpc, rest = %resolved.listen_rest, "started"
     );
     let ended = until_stopped(shutdown, driver_end, &mailbox, faces, &porter).await;
     tasks.shutdown().await;
     ended
+}
+
+/// What the node shows and whom it trusts, where it speaks TLS.
+fn read_certificates(resolved: &Resolved) -> Result<Option<Arc<Keeper>>, StartError> {
+    let keeper = resolved.tls.clone().map(|tls| tls.read()).transpose();
+    Ok(keeper.map_err(StartError::Config)?.map(Arc::new))
+}
+
+/// Takes certificates as they change, and tells of those that are over soon.
+async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
+    let (mut told, mut complaint) = (None, String::new());
+    loop {
+        match keeper.reread() {
+            Ok(true) => tracing::info!("certificates have changed, and count from now on"),
+            Ok(false) => complaint.clear(),
+            Err(why) if why != complaint => {
+                tracing::error!("certificates have changed and do not count: {why}");
+                complaint = why;
+            }
+            Err(_) => {}
+        }
+        let endings = keeper.endings();
+        metrics.secured(false, Some(&endings));
+        let soon = endings.iter().filter(|ending| ending.left() < ENDS_SOON);
+        let again = told.is_none_or(|at: Instant| at.elapsed() >= ENDS_TOLD);
+        for ending in soon.filter(|_| again) {
+            let (what, days) = (ending.what, ending.left() / 86_400);
+            tracing::warn!("the {what} of this node is over in {days} days: renew it");
+            told = Some(Instant::now());
+        }
+        tokio::time::sleep(CERTIFICATES_LOOK).await;
+    }
 }
 
 /// Tells the cluster where this node is reached, where it knows otherwise.
@@ -423,7 +469,7 @@ async fn last_answers(mut faces: JoinSet<()>) {
 async fn serve_faces(
     listeners: Faces,
     porter: Arc<Porter>,
-    clients: Clients,
+    (clients, exposed): (Clients, bool),
     kept: Descriptors,
     tasks: &mut JoinSet<()>,
 ) -> JoinSet<()> {
@@ -449,6 +495,10 @@ async fn serve_faces(
         }
     });
     tasks.spawn(crate::memory::returned());
+    match porter.tls.clone() {
+        Some(keeper) => drop(tasks.spawn(keep_certificates(keeper, porter.metrics.clone()))),
+        None => porter.metrics.secured(exposed, None),
+    }
     let hosted = Arc::new(Hosted::new(porter.clone(), clients.sessions));
     let mut routes = tonic::service::Routes::new(crate::grpc::service(porter.clone()));
     routes = routes
@@ -459,6 +509,7 @@ async fn serve_faces(
     let mut faces = JoinSet::new();
     let rest_routes = crate::rest::router(hosted, tasks);
     let terms = Terms {
+        tls: porter.tls.clone(),
         porter,
         clients,
         descriptors: kept,

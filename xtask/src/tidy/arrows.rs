@@ -5,14 +5,18 @@
 use super::{Tree, Violation};
 
 /// What each crate may name in `[dependencies]`; a crate that is not listed needs a decision.
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("fermata-codec", &[]),
     ("fermata-check", &["fermata-protocol"]),
     ("fermata-protocol", &["fermata-codec"]),
     ("fermata-storage", &[]),
     ("fermata-driver", &["fermata-protocol", "fermata-storage"]),
     ("fermata-api", &["fermata-protocol"]),
-    ("fermata-client", &["fermata-protocol", "fermata-api"]),
+    ("fermata-tls", &[]),
+    (
+        "fermata-client",
+        &["fermata-protocol", "fermata-api", "fermata-tls"],
+    ),
     (
         "fermata-server",
         &[
@@ -21,6 +25,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "fermata-storage",
             "fermata-api",
             "fermata-engine",
+            "fermata-tls",
         ],
     ),
     (
@@ -43,6 +48,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "fermata-engine",
             "fermata-cassandra",
             "fermata-zookeeper",
+            "fermata-tls",
         ],
     ),
     (

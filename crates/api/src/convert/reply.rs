@@ -10,7 +10,8 @@ use fermata_protocol::base::{Epoch, EventualTag, NodeName, Reach, SegmentId};
 use fermata_protocol::register::{Tally, UpkeepCounts};
 use fermata_protocol::request::{
     ClockState, ClockStatus, ClosedStatus, Entered, EntryValue, Inspection, LogStatus,
-    MovingStatus, NodeStatus, QueueEntry, RefState, Reply, StorageStatus, UpkeepStatus,
+    MovingStatus, NodeStatus, QueueEntry, RefState, Reply, SecurityStatus, StorageStatus,
+    UpkeepStatus,
 };
 use fermata_protocol::settings::Settings;
 
@@ -143,6 +144,7 @@ fn status_to(s: NodeStatus, names: &Names) -> v1::NodeStatus {
         moving: Some(moving_to(s.moving)),
         closed: s.closed.into_iter().map(closed_to).collect(),
         sessions: s.sessions,
+        security: Some(security_to(s.security)),
         settings: s.settings.map(settings_to),
     }
 }
@@ -179,6 +181,22 @@ fn settings_from(s: v1::Settings) -> Result<Settings, Refusal> {
         value_bytes: s.value_bytes,
         move_rate: s.move_rate,
     })
+}
+
+fn security_to(s: SecurityStatus) -> v1::SecurityStatus {
+    v1::SecurityStatus {
+        tls: s.tls,
+        exposed: s.exposed,
+        ends_in_s: s.ends_in,
+    }
+}
+
+fn security_from(s: v1::SecurityStatus) -> SecurityStatus {
+    SecurityStatus {
+        tls: s.tls,
+        exposed: s.exposed,
+        ends_in: s.ends_in_s,
+    }
 }
 
 fn closed_to(c: ClosedStatus) -> v1::ClosedStatus {
@@ -493,6 +511,7 @@ fn status_from(s: v1::NodeStatus, names: &mut Names) -> Result<NodeStatus, Refus
         moving: s.moving.map(moving_from).unwrap_or_default(),
         closed: s.closed.into_iter().map(closed_from).collect(),
         sessions: s.sessions,
+        security: s.security.map(security_from).unwrap_or_default(),
         version: s.version,
         held: Box::default(),
     })

@@ -8,9 +8,11 @@
 //! together, refuses what the command has no use for, and asks the environment for the rest.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use fermata_client::Files;
 
 use crate::duration;
 
@@ -35,6 +37,40 @@ pub(crate) struct ClusterOptions {
     /// Default: 10s. [env: FERMATA_TIMEOUT]
     #[arg(long, value_parser = duration::patience, value_name = "DURATION")]
     timeout: Option<Duration>,
+    #[command(flatten)]
+    tls: TlsOptions,
+}
+
+/// Whom a client trusts, and what it shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct TlsOptions {
+    /// Speak TLS alone, and trust the authorities in this file. [env: FERMATA_TLS_CA]
+    #[arg(long = "tls-ca", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The client's certificate, for nodes that ask for one. [env: FERMATA_TLS_CERTIFICATE]
+    #[arg(long = "tls-certificate", value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Its key. [env: FERMATA_TLS_KEY]
+    #[arg(long = "tls-key", value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    /// Where the files are; none: in clear.
+    fn files(self) -> Result<Option<Files>, String> {
+        match (self.ca, self.certificate, self.key) {
+            (None, None, None) => Ok(None),
+            (Some(ca), None, None) => Ok(Some(Files { ca, own: None })),
+            (Some(ca), Some(certificate), Some(key)) => Ok(Some(Files {
+                ca,
+                own: Some((certificate, key)),
+            })),
+            (None, ..) => {
+                Err("--tls-ca (FERMATA_TLS_CA) is missing: name the authority's file".into())
+            }
+            _ => Err("--tls-certificate and --tls-key go together: give both, or neither".into()),
+        }
+    }
 }
 
 /// Where keys are: the cluster, and the keyspace in it.
@@ -77,6 +113,8 @@ pub(crate) struct Global {
     pub(crate) site: Option<String>,
     keyspace: Option<String>,
     timeout: Option<Duration>,
+    /// Whom to trust over TLS, and what to show; none: in clear.
+    pub(crate) tls: Option<Files>,
     /// Whether JSON is to be printed.
     pub(crate) json: bool,
 }
@@ -118,14 +156,21 @@ impl Global {
             site: own.site.as_ref().or(before.cluster.site.as_ref()).cloned(),
             keyspace: keyspace.or(before.keyspace.as_ref()).cloned(),
             timeout: own.timeout.or(before.cluster.timeout),
+            tls: None,
             json,
         };
-        given.or_environment(variable)
+        let tls = match own.tls == TlsOptions::default() {
+            true => &before.cluster.tls,
+            false => &own.tls,
+        };
+        let mut all = given.or_environment(&variable)?;
+        all.tls = secured(tls.clone(), variable)?;
+        Ok(all)
     }
 
     fn or_environment(
         mut self,
-        variable: impl Fn(&str) -> Option<OsString>,
+        variable: &impl Fn(&str) -> Option<OsString>,
     ) -> Result<Global, String> {
         // A variable that is set to nothing counts as one that is not set.
         let text = |name: &str| match variable(name).filter(|value| !value.is_empty()) {
@@ -172,6 +217,26 @@ impl Global {
     }
 }
 
+/// What the options say of TLS, or, where they say nothing, the environment.
+fn secured(
+    given: TlsOptions,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<Files>, String> {
+    if given != TlsOptions::default() {
+        return given.files();
+    }
+    let file = |name: &str| {
+        let named = variable(name).filter(|value| !value.is_empty());
+        named.map(PathBuf::from)
+    };
+    let there = TlsOptions {
+        ca: file("FERMATA_TLS_CA"),
+        certificate: file("FERMATA_TLS_CERTIFICATE"),
+        key: file("FERMATA_TLS_KEY"),
+    };
+    there.files()
+}
+
 impl KeyOptions {
     /// The first of them that was given.
     fn given(&self) -> Option<&'static str> {
@@ -179,6 +244,9 @@ impl KeyOptions {
             ("--endpoint", !self.cluster.endpoints.is_empty()),
             ("--site", self.cluster.site.is_some()),
             ("--timeout", self.cluster.timeout.is_some()),
+            ("--tls-ca", self.cluster.tls.ca.is_some()),
+            ("--tls-certificate", self.cluster.tls.certificate.is_some()),
+            ("--tls-key", self.cluster.tls.key.is_some()),
             ("--keyspace", self.keyspace.is_some()),
         ];
         let given = all.into_iter().find(|(_, given)| *given);
@@ -260,6 +328,7 @@ mod tests {
             ["--endpoint", "h:1"],
             ["--site", "s"],
             ["--timeout", "1s"],
+            ["--tls-ca", "f"],
         ];
         let no_cluster = [
             &["check", "file"][..],
@@ -277,8 +346,8 @@ mod tests {
             let args = [&option[..], command].concat();
             let said = global(&args, nothing).unwrap_err();
             assert!(said.contains(option[0]), "{args:?}: {said}");
-            // A node that joins has a site.
-            if (command, option[0]) == (&["server"][..], "--site") {
+            // A node that joins has a site, and one may have certificates.
+            if command == ["server"] && ["--site", "--tls-ca"].contains(&option[0]) {
                 continue;
             }
             let args = [&["fermata"], command, &option[..]].concat();
@@ -315,6 +384,28 @@ mod tests {
         assert_eq!(given.endpoints, ["z:3"]);
         assert_eq!(given.keyspace(), "arg");
         assert_eq!(given.timeout(), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn certificates_are_named_together_and_by_the_options_or_the_environment() {
+        let all = |name: &str| name.starts_with("FERMATA_TLS_").then(|| name.into());
+        let there = global(&["get", "k"], all).unwrap().tls.unwrap();
+        assert_eq!(there.ca, PathBuf::from("FERMATA_TLS_CA"));
+        assert!(there.own.is_some());
+        let given = global(&["get", "k", "--tls-ca", "own"], all).unwrap();
+        let own = Files {
+            ca: "own".into(),
+            own: None,
+        };
+        assert_eq!(given.tls, Some(own));
+        for (args, word) in [
+            (&["get", "k", "--tls-key", "key"][..], "--tls-ca"),
+            (&["get", "k", "--tls-ca", "a", "--tls-key", "k"], "together"),
+        ] {
+            let said = global(args, nothing).unwrap_err();
+            assert!(said.contains(word), "{said}");
+        }
+        assert_eq!(global(&["get", "k"], nothing).unwrap().tls, None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One file per command. Each has a `run` that returns the exit status or a [`Failure`].
 
 pub(crate) mod bench;
+pub(crate) mod cert;
 pub(crate) mod check;
 pub(crate) mod key;
 pub(crate) mod keys;
@@ -44,6 +45,7 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Ring(args) => on_this_thread(ring::run(global, args)),
         Command::Node { action, .. } => on_this_thread(ring::nodes(global, action)),
+        Command::Cert { what } => cert::run(what),
         Command::Check(args) => check::run(global, args),
         Command::Completions { shell } => shell::completions(shell),
         Command::Man { folder } => shell::man(&folder),

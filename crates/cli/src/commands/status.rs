@@ -27,6 +27,11 @@ const WELL: &str = "well";
 /// Empties a terminal, so that what follows is a page of its own.
 const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
+/// Seconds.
+const DAY: i64 = 86_400;
+/// A certificate that is over so soon is told of, seconds.
+const ENDS_SOON: i64 = 30 * DAY;
+
 /// How long a node may take to tell its state.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -87,7 +92,11 @@ async fn look(global: &Global, client: &Client, one_line: bool) -> Result<(Strin
             }
         }
         (false, true) => in_words(&asked),
-        (false, false) => engine::in_words(&engines, &asked) + &closed_lines(&asked),
+        (false, false) => {
+            let secured = security_lines(&asked);
+            let secured: String = secured.iter().map(|line| format!("{line}\n")).collect();
+            engine::in_words(&engines, &asked) + &secured + &closed_lines(&asked)
+        }
     };
     let well = asked.iter().all(|(_, status)| status.is_ok());
     Ok((text, well && engines.iter().all(engine::is_well)))
@@ -98,6 +107,9 @@ fn in_words(asked: &[Asked]) -> String {
     let mut text = nodes_table(asked).to_string();
     for line in clock_lines(asked) {
         text += &format!("{line}\n");
+    }
+    for line in security_lines(asked) {
+        text += &format!("{RED}{line}{PLAIN}\n");
     }
     text += &format!("\n{}", segments_table(asked));
     text += &format!("\n{}{}\n", storage_table(asked), walked_line(asked));
@@ -124,7 +136,7 @@ fn nodes_table(asked: &[Asked]) -> Table {
     ])
     .judged("health", |health| health == WELL);
     for (node, status) in asked {
-        let endpoint = node.endpoint.trim_start_matches("http://").to_owned();
+        let endpoint = node.address().to_owned();
         let mut row = vec![node.label.clone(), node.site.clone(), endpoint];
         row.push(version(status).unwrap_or("-").to_owned());
         row.extend(match status {
@@ -384,6 +396,33 @@ fn range(numbers: impl Iterator<Item = u64>) -> String {
 }
 
 /// What nodes have refused or ended of their connections; nothing where there was none.
+/// A line for what is not secured, or soon will not be.
+fn security_lines(asked: &[Asked]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (node, status) in asked {
+        let Ok(status) = status else { continue };
+        if status.security.exposed {
+            lines.push(format!(
+                "{}: listens beyond loopback in clear (--insecure): whoever reaches it may do \
+                 anything",
+                node.label
+            ));
+        }
+        match status.security.ends_in {
+            Some(left) if left <= 0 => {
+                lines.push(format!("{}: a certificate is over: renew it", node.label));
+            }
+            Some(left) if left < ENDS_SOON => lines.push(format!(
+                "{}: a certificate is over in {} days: renew it",
+                node.label,
+                left / DAY
+            )),
+            _ => {}
+        }
+    }
+    lines
+}
+
 fn closed_lines(asked: &[Asked]) -> String {
     let mut table = Table::new(&["node", "face", "count", "last", "with", "cause"]);
     let mut any = false;
@@ -518,6 +557,11 @@ fn as_json(client: &Client, asked: &[Asked]) -> Value {
                 "site": client.site_name(status.site),
                 "alive": heard(status).iter().map(|name| name.0).collect::<Vec<_>>(),
                 "requests": status.requests,
+                "security": {
+                    "tls": status.security.tls,
+                    "exposed": status.security.exposed,
+                    "ends_in_s": status.security.ends_in,
+                },
                 "settings": status.settings.as_ref().map(super::settings::as_json),
                 "storage": storage_json(status),
                 "upkeep": upkeep_json(status),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use fermata_client::{Client, Options};
+use fermata_client::{Client, Files};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, ChildStdin, Command};
 
@@ -27,6 +27,8 @@ pub(crate) struct Cluster {
     started: usize,
     /// Whether delays between sites make everything slower.
     patience: Duration,
+    /// What clients show, and whom they trust; none: all is in clear.
+    tls: Option<Files>,
 }
 
 /// One node of a running cluster.
@@ -165,8 +167,14 @@ impl Cluster {
         Ok(Cluster {
             nodes,
             started: first,
+            tls: files::client(plan, folder),
             patience: Duration::from_secs(patience),
         })
+    }
+
+    /// What clients show, and whom they trust; none: all is in clear.
+    pub(crate) fn tls(&self) -> Option<&Files> {
+        self.tls.as_ref()
     }
 
     /// The nodes, by index.
@@ -182,7 +190,7 @@ impl Cluster {
     pub(crate) async fn wait_ready(&mut self) -> Result<(), Failure> {
         let deadline = tokio::time::Instant::now() + self.patience;
         for index in 0..self.nodes.len() {
-            while !is_ready(&self.nodes[index]).await {
+            while !is_ready(&self.nodes[index], self.tls.as_ref()).await {
                 if let Some(death) = self.deaths().into_iter().next() {
                     return Err(Failure::new(Exit::Local, death));
                 }
@@ -280,10 +288,11 @@ fn how(status: ExitStatus) -> String {
 }
 
 /// Whether a node answers and knows all its primaries.
-async fn is_ready(node: &Node) -> bool {
-    let own = crate::connect::uri(&node.endpoint());
+async fn is_ready(node: &Node, tls: Option<&Files>) -> bool {
+    let own = crate::connect::uri(&node.endpoint(), tls.is_some());
     let ask = async {
-        let client = Client::connect(Options::new([own.as_str()])).await.ok()?;
+        let options = crate::connect::options(&[node.endpoint()], tls).ok()?;
+        let client = Client::connect(options).await.ok()?;
         // The client learns of the other nodes; this one alone is asked.
         let this = client
             .nodes()

@@ -6,16 +6,20 @@
 //! DIR/ohio-1.toml         a node's configuration: `fermata server --config` takes it
 //! DIR/ohio-1.log          its output
 //! DIR/ohio-1/             its data
+//! DIR/tls/                certificates and keys, with `--tls`
 //! ```
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use fermata_server::config::{ClockConfig, ClusterConfig, GroupConfig, NodeConfig, ServerConfig};
+use fermata_server::config::TlsConfig;
 use fermata_server::wan::Profile;
+use fermata_tls::{Files, Name};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, PlannedNode};
+use crate::certs::{self, AUTHORITY_DAYS, Desk};
 use crate::exit::Failure;
 
 /// Where one node's files are.
@@ -32,6 +36,11 @@ struct Stored {
     version: u32,
     plan: Plan,
 }
+
+/// Where certificates are.
+const TLS: &str = "tls";
+/// What clients show.
+const CLIENT: &str = "client";
 
 /// Of `dev.json`.
 const VERSION: u32 = 1;
@@ -91,6 +100,7 @@ pub(super) fn write(
 ) -> Result<Vec<NodeFiles>, Failure> {
     let cluster = folder.join("cluster.toml");
     replace(&cluster, &as_toml(&cluster_config(plan, nodes))?)?;
+    let desk = plan.tls.then(|| desk(plan, folder)).transpose()?;
     let mut files = Vec::new();
     for node in nodes {
         let path = |end: &str| folder.join(format!("{}{end}", node.label));
@@ -120,6 +130,10 @@ pub(super) fn write(
                 bound_us: plan.clock_bound_us,
                 ..ClockConfig::default()
             },
+            tls: match &desk {
+                Some(desk) => certificates(desk, plan, node)?,
+                None => TlsConfig::default(),
+            },
             engine: plan.engine_of(node),
             cluster: None,
         };
@@ -129,6 +143,52 @@ pub(super) fn write(
         files.push(NodeFiles { config, data, log });
     }
     Ok(files)
+}
+
+/// What clients of a cluster show that speaks TLS, and whom they trust.
+pub(super) fn client(plan: &Plan, folder: &Path) -> Option<Files> {
+    let [ca, certificate, key] = certs::paths(&folder.join(TLS), CLIENT);
+    plan.tls.then_some(Files {
+        ca,
+        own: Some((certificate, key)),
+    })
+}
+
+/// The cluster's authority, which is kept with it; and what it signs for clients.
+fn desk(plan: &Plan, folder: &Path) -> Result<Desk, Failure> {
+    let dir = folder.join(TLS);
+    let [ca, ..] = certs::paths(&dir, CLIENT);
+    let desk = match ca.exists() {
+        true => Desk::open(&dir)?,
+        false => Desk::make(&dir, "fermata dev", AUTHORITY_DAYS)?,
+    };
+    let client = Name::Client {
+        cluster: cluster_id(plan)?,
+        name: CLIENT.to_owned(),
+    };
+    desk.sign(&client, &[], None, true)?;
+    Ok(desk)
+}
+
+/// A node's certificate, made anew at each start.
+fn certificates(desk: &Desk, plan: &Plan, node: &PlannedNode) -> Result<TlsConfig, Failure> {
+    let name = Name::Node {
+        cluster: cluster_id(plan)?,
+        label: node.label.clone(),
+    };
+    let hosts = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let files = desk.sign(&name, &hosts, None, true)?;
+    let (certificate, key) = files.own.unzip();
+    Ok(TlsConfig {
+        ca: Some(files.ca),
+        certificate,
+        key,
+        ..TlsConfig::default()
+    })
+}
+
+fn cluster_id(plan: &Plan) -> Result<u128, Failure> {
+    u128::from_str_radix(&plan.cluster_id, 16).map_err(Failure::internal)
 }
 
 fn cluster_config(plan: &Plan, nodes: &[PlannedNode]) -> ClusterConfig {

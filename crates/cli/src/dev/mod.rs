@@ -43,6 +43,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
         segments: args.segments,
         rtt: args.rtt.clone(),
         clock_bound_us: args.clock_bound.map(|bound| bound.as_micros() as u64),
+        tls: args.tls,
         engine: engine(args.engine)?,
     };
     let folder = Folder::at(args.data.as_deref())?;
@@ -114,16 +115,35 @@ fn announce(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
                 })
             })
             .collect();
-        return output::json(&serde_json::json!({ "ready": true, "nodes": nodes }));
+        let tls = cluster.tls().map(|files| {
+            let (certificate, key) = files.own.clone().unzip();
+            serde_json::json!({ "ca": files.ca, "certificate": certificate, "key": key })
+        });
+        let all = serde_json::json!({ "ready": true, "nodes": nodes, "tls": tls });
+        return output::json(&all);
     }
     output::text(table(cluster))?;
     let grpc = cluster.nodes().iter();
     let grpc: Vec<String> = grpc.map(|node| node.planned.grpc.to_string()).collect();
     output::text(format!(
         "\nTo bring a node back that died: fermata server --config <its directory>.toml\n\
-         To talk to this cluster: export FERMATA_ENDPOINTS={}\nready",
-        grpc.join(",")
+         To talk to this cluster: export FERMATA_ENDPOINTS={}{}\nready",
+        grpc.join(","),
+        shown(cluster)
     ))
+}
+
+/// What clients of a cluster that speaks TLS are told in addition.
+fn shown(cluster: &Cluster) -> String {
+    let Some(files) = cluster.tls() else {
+        return String::new();
+    };
+    let mut all = format!(" FERMATA_TLS_CA={}", files.ca.display());
+    for (certificate, key) in &files.own {
+        let (certificate, key) = (certificate.display(), key.display());
+        all += &format!(" FERMATA_TLS_CERTIFICATE={certificate} FERMATA_TLS_KEY={key}");
+    }
+    all
 }
 
 /// What listens where.

@@ -28,6 +28,9 @@ pub(crate) struct Plan {
     /// What the clocks' error is promised to be at most, microseconds; none: the kernel is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) clock_bound_us: Option<u64>,
+    /// Whether nodes speak TLS.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) tls: bool,
     /// The engine, if not the native one; but for a password.
     #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
     pub(crate) engine: EngineConfig,
@@ -69,6 +72,7 @@ pub(crate) struct Wishes {
     pub(crate) segments: Option<u32>,
     pub(crate) rtt: Option<String>,
     pub(crate) clock_bound_us: Option<u64>,
+    pub(crate) tls: bool,
     pub(crate) engine: EngineConfig,
 }
 
@@ -116,6 +120,7 @@ impl Plan {
             segment_bits: segment_bits(wishes.segments.unwrap_or(16))?,
             rtt,
             clock_bound_us: wishes.clock_bound_us,
+            tls: wishes.tls,
             engine: wishes.engine.clone(),
         };
         plan.check()?;
@@ -156,6 +161,7 @@ impl Plan {
             self.rtt.clone_from(rtt);
         }
         self.clock_bound_us = wishes.clock_bound_us.or(self.clock_bound_us);
+        self.tls |= wishes.tls;
         self.check()?;
         Ok(self)
     }

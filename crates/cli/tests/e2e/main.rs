@@ -22,4 +22,5 @@ mod ring_wrong;
 mod settings;
 mod status;
 mod support;
+mod tls;
 mod usage;

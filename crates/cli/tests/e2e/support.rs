@@ -15,6 +15,8 @@ pub(crate) struct Dev {
     child: Child,
     /// What it announced.
     pub(crate) nodes: Vec<serde_json::Value>,
+    /// What clients show, if it speaks TLS.
+    pub(crate) tls: serde_json::Value,
     _ports: Ports,
 }
 
@@ -61,12 +63,28 @@ impl Dev {
         Dev {
             child,
             nodes,
+            tls: announced["tls"].clone(),
             _ports: ports,
         }
     }
 
     /// A command that talks to this cluster.
     pub(crate) fn client(&self) -> Command {
+        let mut command = self.stranger();
+        for (variable, file) in [
+            ("FERMATA_TLS_CA", "ca"),
+            ("FERMATA_TLS_CERTIFICATE", "certificate"),
+            ("FERMATA_TLS_KEY", "key"),
+        ] {
+            if let Some(file) = self.tls[file].as_str() {
+                command.env(variable, file);
+            }
+        }
+        command
+    }
+
+    /// The same, without what it should show.
+    pub(crate) fn stranger(&self) -> Command {
         let endpoints: Vec<&str> = self
             .nodes
             .iter()

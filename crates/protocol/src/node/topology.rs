@@ -11,7 +11,9 @@ use crate::catalogue::Catalogue;
 use crate::coordinator::{self, KeyStore, Target, Topology};
 use crate::paxos::Log;
 use crate::register::{self, Place, Replica, SegmentView, SegmentViews, Source, StoreId};
-use crate::request::{HeldStatus, LogStatus, NodeStatus, StorageStatus, UpkeepStatus};
+use crate::request::{
+    HeldStatus, LogStatus, NodeStatus, SecurityStatus, StorageStatus, UpkeepStatus,
+};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -299,6 +301,7 @@ impl Topology for Known<'_> {
             moving: self.carried.status(),
             closed: Box::default(),
             sessions: 0,
+            security: SecurityStatus::default(),
             version: String::new(),
             held: self.held(),
         }

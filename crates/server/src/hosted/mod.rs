@@ -295,7 +295,7 @@ mod tests {
         let backend = Backend::Driver(mailbox.clone());
         let resolved = crate::config::tests::config().resolve().unwrap();
         let metrics = Arc::new(Metrics::new());
-        let porter = Porter::new(backend, metrics.clone(), &resolved, Secret::new(1));
+        let porter = Porter::new(backend, metrics.clone(), &resolved, Secret::new(1), None);
         let hosted = Arc::new(Hosted::new(Arc::new(porter), SECTIONS));
         let key = KeyId {
             keyspace: KeyspaceId(1),

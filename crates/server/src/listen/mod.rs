@@ -14,6 +14,9 @@
 //! connection has [`Clients::head`], and later [`Clients::idle`], which needs no notion of bytes:
 //! half a head is no request. A body has a clock of its own.
 //!
+//! **TLS.** Hands are shaken in the connection's own place and time, so that whoever does not get on
+//! with that goes as one who never asks.
+//!
 //! **Invariants.** L1: no descriptor that the node keeps for itself is a client's. L2: a connection
 //! with an open request is closed for nobody else. L3: a place is free when its connection is
 //! closed.
@@ -21,11 +24,13 @@
 mod arrival;
 mod room;
 
+use crate::closings::Cause;
 use crate::config::Clients;
 use crate::descriptors::Descriptors;
 use crate::metrics::Connections;
 use crate::porter::Porter;
 use crate::rest::Problem;
+use crate::stream::Stream;
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, Request, StatusCode, header};
@@ -33,6 +38,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use fermata_api::errors;
 use fermata_protocol::{Code, Refusal};
+use fermata_tls::Keeper;
 use http_body::{Frame, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -114,6 +120,8 @@ pub(crate) struct Terms {
     pub(crate) descriptors: Descriptors,
     /// How many faces the node has.
     pub(crate) faces: usize,
+    /// What the node shows; none: it speaks in clear.
+    pub(crate) tls: Option<Arc<Keeper>>,
 }
 
 /// A listener at work.
@@ -126,6 +134,7 @@ struct Listening {
     room: Arc<Room>,
     metrics: Connections,
     turned_away: Arc<Semaphore>,
+    tls: Option<Arc<Keeper>>,
     told: Mutex<Told>,
 }
 
@@ -136,6 +145,7 @@ pub(crate) async fn serve(listener: TcpListener, face: Face, routes: Router, ter
         clients,
         descriptors,
         faces,
+        tls,
     } = terms;
     let metrics = porter.metrics.connections(face.name());
     let listening = Arc::new(Listening {
@@ -145,6 +155,7 @@ pub(crate) async fn serve(listener: TcpListener, face: Face, routes: Router, ter
         room: Arc::new(Room::new(clients, descriptors, faces, metrics.open.clone())),
         metrics,
         turned_away: Arc::new(Semaphore::new(TURNED_AWAY_MAX)),
+        tls,
         told: Mutex::default(),
         porter,
         clients,
@@ -229,6 +240,15 @@ impl Listening {
     /// Serves one connection to its end.
     async fn attend(&self, stream: TcpStream, place: Place) {
         self.watch(&stream);
+        let accepted = tokio::select! {
+            accepted = self.accept(stream) => accepted,
+            () = self.porter.closed() => return,
+            cause = place.over() => return self.ended(&place, cause),
+        };
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(why) => return self.unfit(&place, why),
+        };
         let place = Arc::new(place);
         let service = TowerToHyperService::new(Counted {
             routes: self.routes.clone(),
@@ -240,15 +260,32 @@ impl Listening {
             // However a connection ends is its client's affair.
             _ = &mut serving => return,
             () = self.porter.closed() => {}
-            cause = place.over() => {
-                self.metrics.ended.increment(1);
-                let (face, who) = (self.face.name(), place.address().to_string());
-                self.porter.metrics.closed(face, cause, who);
-            }
+            cause = place.over() => self.ended(&place, cause),
         }
         serving.as_mut().graceful_shutdown();
         // A request that is open is answered; nothing else is waited for.
         while timeout(LEAVING, &mut serving).await.is_err() && place.is_asking() {}
+    }
+
+    /// Shakes hands, where the node speaks TLS.
+    async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
+        Stream::accept(stream, self.tls.as_ref().map(|keeper| keeper.faces())).await
+    }
+
+    /// A connection is closed by this node.
+    fn ended(&self, place: &Place, cause: Cause) {
+        self.metrics.ended.increment(1);
+        let (face, who) = (self.face.name(), place.address().to_string());
+        self.porter.metrics.closed(face, cause, who);
+    }
+
+    /// A handshake has failed, by what the client has shown or not. One that has only hung up has
+    /// shown nothing.
+    fn unfit(&self, place: &Place, error: io::Error) {
+        if let Some(why) = fermata_tls::why(&error) {
+            self.ended(place, Cause::Handshake);
+            self.tell(&format!("{}: {why}", place.address()));
+        }
     }
 
     /// Lets the system find out who has vanished, and who takes nothing. Where it cannot, only the
@@ -274,9 +311,13 @@ impl Listening {
         let routes =
             Router::new().fallback(async move |headers: HeaderMap| no_place(why, &headers));
         let service = TowerToHyperService::new(routes);
-        let serving = self.builder.serve_connection(TokioIo::new(stream), service);
+        let answered = async {
+            let stream = self.accept(stream).await.ok()?;
+            let serving = self.builder.serve_connection(TokioIo::new(stream), service);
+            serving.await.ok()
+        };
         // A client that asks for nothing misses it.
-        let _ = timeout(LEAVING, serving).await;
+        let _ = timeout(LEAVING, answered).await;
     }
 }
 

@@ -11,8 +11,12 @@ use super::Call;
 use super::answers::{Body, Failure, MusicAnswer};
 use axum::body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, header};
+use fermata_tls::Keeper;
+use fermata_tls::rustls::pki_types::ServerName;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{self, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection may take.
@@ -61,27 +65,33 @@ pub(super) fn unknown() -> Failure {
 }
 
 /// Sends calls to other nodes.
-pub(super) struct Forward(legacy::Client<HttpConnector, body::Body>);
+pub(super) struct Forward {
+    /// What the node shows; none: it speaks in clear.
+    tls: Option<Arc<Keeper>>,
+}
 
 impl Forward {
-    pub(super) fn new() -> Forward {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT));
-        connector.set_nodelay(true);
-        let mut client = legacy::Client::builder(TokioExecutor::new());
-        Forward(client.pool_max_idle_per_host(0).build(connector))
+    pub(super) fn new(tls: Option<Arc<Keeper>>) -> Forward {
+        Forward { tls }
     }
 
     /// Sends `call` to the node at `address` and relays what it answers.
     pub(super) async fn send(&self, address: &str, call: &Call) -> Result<MusicAnswer, Silent> {
         // An address or a target that makes no request reaches nobody.
-        let request = request(address, call).map_err(|_| Silent::Unreached)?;
+        let request = self
+            .request(address, call)
+            .map_err(|_| Silent::Unreached)?;
         let answered = tokio::time::timeout(ANSWER, self.exchange(request)).await;
         answered.unwrap_or(Err(Silent::Unknown))
     }
 
     async fn exchange(&self, request: Request<body::Body>) -> Result<MusicAnswer, Silent> {
-        let answered = self.0.request(request).await;
+        let mut client = legacy::Client::builder(TokioExecutor::new());
+        client.pool_max_idle_per_host(0);
+        let answered = match &self.tls {
+            None => client.build(connector()).request(request).await,
+            Some(keeper) => client.build(secured(keeper)?).request(request).await,
+        };
         let response = answered.map_err(|error| match error.is_connect() {
             true => Silent::Unreached,
             false => Silent::Unknown,
@@ -94,19 +104,48 @@ impl Forward {
             body: Body::Relayed(passed(head.headers), body),
         })
     }
+
+    fn request(
+        &self,
+        address: &str,
+        call: &Call,
+    ) -> Result<Request<body::Body>, axum::http::Error> {
+        let scheme = match self.tls.is_some() {
+            true => "https",
+            false => "http",
+        };
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(format!("{scheme}://{address}{}", call.target))
+            .body(body::Body::from(call.raw.clone()))?;
+        *request.headers_mut() = passed(call.headers.clone());
+        let mark = HeaderName::from_static(MARK);
+        request
+            .headers_mut()
+            .insert(mark, HeaderValue::from(u16::from(call.hops) + 1));
+        Ok(request)
+    }
 }
 
-fn request(address: &str, call: &Call) -> Result<Request<body::Body>, axum::http::Error> {
-    let mut request = Request::builder()
-        .method(call.method.clone())
-        .uri(format!("http://{address}{}", call.target))
-        .body(body::Body::from(call.raw.clone()))?;
-    *request.headers_mut() = passed(call.headers.clone());
-    let mark = HeaderName::from_static(MARK);
-    request
-        .headers_mut()
-        .insert(mark, HeaderValue::from(u16::from(call.hops) + 1));
-    Ok(request)
+/// Connects in clear.
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_nodelay(true);
+    connector
+}
+
+/// Connects over TLS, to whoever shows that he is a node of the cluster, wherever that is.
+fn secured(keeper: &Keeper) -> Result<HttpsConnector<HttpConnector>, Silent> {
+    let mut inner = connector();
+    inner.enforce_http(false);
+    let name = ServerName::try_from("node").map_err(|_| Silent::Unreached)?;
+    Ok(HttpsConnectorBuilder::new()
+        .with_tls_config((*keeper.to_faces()).clone())
+        .https_only()
+        .with_server_name_resolver(FixedServerNameResolver::new(name))
+        .enable_http1()
+        .wrap_connector(inner))
 }
 
 /// What of a message's headers is for whoever it is for.

@@ -163,9 +163,10 @@ pub(super) struct Locks {
 impl Locks {
     pub(super) fn new(store: Arc<MusicStore>) -> Locks {
         let me = store.porter.node.0;
+        let forward = Forward::new(store.porter.tls.clone());
         Locks {
             store,
-            forward: Forward::new(),
+            forward,
             me,
             kept: Mutex::default(),
             free: Mutex::default(),

@@ -585,6 +585,7 @@ pub(super) struct Status {
     requests: u64,
     /// Sessions that it keeps for clients, MUSIC's locks included.
     sessions: u64,
+    security: SecurityOut,
     /// What all nodes count alike, as this one knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<SettingsOut>,
@@ -602,6 +603,16 @@ pub(super) struct Status {
     /// Connections that it has refused or ended since it started.
     closed: Vec<Closed>,
     logs: Vec<Log>,
+}
+
+/// How connections are secured.
+#[derive(Debug, Serialize)]
+struct SecurityOut {
+    tls: bool,
+    /// In clear, beyond loopback.
+    exposed: bool,
+    /// Until a certificate is over.
+    ends_in_s: Option<i64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -862,6 +873,11 @@ impl Status {
                 .collect(),
             requests: status.requests,
             sessions: status.sessions,
+            security: SecurityOut {
+                tls: status.security.tls,
+                exposed: status.security.exposed,
+                ends_in_s: status.security.ends_in,
+            },
             settings: status.settings.map(SettingsOut::new),
             cluster: hex(porter.cluster.0),
             sites: known.sites.clone(),

@@ -55,14 +55,14 @@ impl Ended {
 
     /// Counts what this end has given up of a connection with `who`, and leaves nothing of it to
     /// the kernel, which would go on sending what nobody waits for.
-    pub(super) fn settle(&self, stream: &TcpStream, who: String, metrics: &Metrics) {
+    pub(super) fn settle(&self, stream: Option<&TcpStream>, who: String, metrics: &Metrics) {
         if let Some(cause) = self.cause() {
             metrics.connection_ended(cause, who);
             if matches!(self, Ended::Refused(_)) {
                 return; // what it was told is on its way
             }
             // Without it the kernel needs memory for longer, and nothing else is different.
-            let _ = stream.set_zero_linger();
+            let _ = stream.map(TcpStream::set_zero_linger);
         }
     }
 }

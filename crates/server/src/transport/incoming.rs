@@ -6,7 +6,7 @@
 //! time, and holds up the others until it has them.
 
 use super::ending::{BEAT, Ended, Patience};
-use super::outgoing::{read_greeting, write_greeting};
+use super::outgoing::{named, read_greeting, write_greeting};
 use super::places::{Leave, Place, Places};
 use super::told::Told;
 use super::{GREETING_PATIENCE, Greeting, MAGIC, NOBODY, Run};
@@ -14,15 +14,16 @@ use crate::closings::Cause;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use crate::roster::Roster;
+use crate::stream::Stream;
 use fermata_driver::outgoing::FRAME_MAX;
 use fermata_protocol::base::{ClusterId, NodeId, NodeName, Timing};
 use fermata_protocol::wire::{self, frame};
+use fermata_tls::Keeper;
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
-use tokio::net::tcp::WriteHalf;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -62,6 +63,8 @@ pub(crate) struct Incoming {
     pub(crate) timing: Timing,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) metrics: Arc<Metrics>,
+    /// What this node shows; none: it speaks in clear.
+    pub(crate) tls: Option<Arc<Keeper>>,
 }
 
 /// Accepts connections for ever.
@@ -89,11 +92,11 @@ pub(crate) async fn listen(listener: TcpListener, incoming: Incoming) {
 }
 
 /// Reads one connection until it ends, is silent, says something wrong, or must make room.
-async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: Arc<Shared>) {
+async fn attend(stream: TcpStream, (place, leave): (Place, Leave), shared: Arc<Shared>) {
     let address = stream.peer_addr().ok();
-    let mut greeted = None;
+    let (mut opened, mut greeted) = (None, None);
     let ended = tokio::select! {
-        ended = converse(&mut stream, &place, &shared, &mut greeted) => ended,
+        ended = converse(stream, &place, &shared, (&mut opened, &mut greeted)) => ended,
         Ok(ended) = leave => ended,
     };
     let who = match (greeted, address) {
@@ -101,7 +104,8 @@ async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: A
         (None, Some(address)) => address.to_string(),
         (None, None) => String::new(),
     };
-    ended.settle(&stream, who, &shared.incoming.metrics);
+    let socket = opened.as_ref().map(Stream::socket);
+    ended.settle(socket, who, &shared.incoming.metrics);
     let (shown, why) = (address.map(tracing::field::display), ended.to_string());
     let Some(cause) = ended.cause() else {
         tracing::debug!(address = shown, why, "a peer's connection ended");
@@ -121,21 +125,38 @@ async fn attend(mut stream: TcpStream, (place, leave): (Place, Leave), shared: A
     }
 }
 
-/// The same, but for its place; tells in `greeted` who it is.
+/// The same, but for its place; leaves in `opened` what is spoken over, once hands are shaken, and
+/// tells in `greeted` who it is.
 async fn converse(
-    stream: &mut TcpStream,
+    stream: TcpStream,
     place: &Place,
     shared: &Shared,
-    greeted: &mut Option<NodeId>,
+    (opened, greeted): (&mut Option<Stream>, &mut Option<NodeId>),
 ) -> Ended {
-    let greeting = greet(stream, place, &shared.incoming);
+    let incoming = &shared.incoming;
+    let greeting = async {
+        stream.set_nodelay(true)?;
+        let tls = incoming.tls.as_ref().map(|keeper| keeper.peers());
+        let accepted = Stream::accept(stream, tls).await.map_err(unfit)?;
+        let stream = opened.insert(accepted);
+        let from = greet(stream, place, incoming).await?;
+        Ok((stream, from))
+    };
     match tokio::time::timeout(GREETING_PATIENCE, greeting).await {
-        Ok(Ok(from)) => {
+        Ok(Ok((stream, from))) => {
             *greeted = Some(from);
             receive(stream, from, shared).await
         }
         Ok(Err(ended)) => ended,
         Err(_) => Ended::Late,
+    }
+}
+
+/// A handshake that has failed by what the other end did, in words.
+fn unfit(error: Error) -> Error {
+    match fermata_tls::why(&error) {
+        Some(why) => wrong(&why),
+        None => error,
     }
 }
 
@@ -149,9 +170,9 @@ struct Progress {
 }
 
 /// Reads one greeted connection, and beats as long as that gets on.
-async fn receive(stream: &mut TcpStream, from: NodeId, shared: &Shared) -> Ended {
+async fn receive(stream: &mut Stream, from: NodeId, shared: &Shared) -> Ended {
     let progress = Progress::default();
-    let (read, write) = stream.split();
+    let (read, write) = tokio::io::split(stream);
     let mut read = BufReader::with_capacity(STEP, read);
     let frames = async {
         loop {
@@ -162,11 +183,15 @@ async fn receive(stream: &mut TcpStream, from: NodeId, shared: &Shared) -> Ended
     };
     tokio::select! {
         ended = frames => ended,
-        ended = beat(&write, &progress, Patience::new(&shared.incoming.timing)) => ended,
+        ended = beat(write, &progress, Patience::new(&shared.incoming.timing)) => ended,
     }
 }
 
-async fn beat(write: &WriteHalf<'_>, progress: &Progress, patience: Patience) -> Ended {
+async fn beat(
+    mut write: WriteHalf<&mut Stream>,
+    progress: &Progress,
+    patience: Patience,
+) -> Ended {
     let mut silence = patience.silence();
     loop {
         tokio::time::sleep(patience.beat).await;
@@ -178,10 +203,17 @@ async fn beat(write: &WriteHalf<'_>, progress: &Progress, patience: Patience) ->
             continue;
         }
         silence.broken();
-        match write.try_write(&[BEAT]) {
-            Err(error) if error.kind() != ErrorKind::WouldBlock => return error.into(),
+        let sent = async {
+            write.write_all(&[BEAT]).await?;
+            write.flush().await
+        };
+        tokio::select! {
+            biased;
+            sent = sent => if let Err(error) = sent {
+                return error.into();
+            },
             // A beat that finds no room is not missed: many are under way.
-            _ => {}
+            () = std::future::ready(()) => {}
         }
     }
 }
@@ -191,11 +223,10 @@ fn wrong(what: &str) -> Error {
 }
 
 async fn greet(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     place: &Place,
     incoming: &Incoming,
 ) -> Result<NodeId, Ended> {
-    stream.set_nodelay(true)?;
     let theirs = read_greeting(stream).await?;
     if theirs.magic != MAGIC {
         return Err(Ended::Refused("it speaks another protocol"));
@@ -205,6 +236,12 @@ async fn greet(
         return Err(Ended::Refused(why));
     }
     let from = theirs.from;
+    // It may say it is another node than its certificate says.
+    if let Some(shown) = stream.certificates() {
+        let known = incoming.roster.known();
+        let label = known.node(from.name).map_or("", |node| &node.label);
+        named(label, shown)?;
+    }
     if let Err(run) = place.take(from, theirs.run) {
         let refusal = Greeting {
             run,

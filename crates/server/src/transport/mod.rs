@@ -13,7 +13,9 @@
 //! little more memory than it takes bytes. Both ends of a connection beat, give it up when they
 //! hear nothing for a lease ([`ending`]), and an incarnation has one place at its peer's port
 //! ([`places`]). Who is a peer the registry says, and connections are opened and closed as it
-//! changes ([`crate::roster`]). `docs/formats/wire.md` has the bytes.
+//! changes ([`crate::roster`]). `docs/formats/wire.md` has the bytes. All of it runs over TLS where
+//! the node is configured so ([`wire`]): then a greeting is believed only from whom the certificate
+//! names.
 //!
 //! **Invariant.** A message is carried once at most: it is taken from its queue before it is
 //! written, and a connection that ends takes it along (docs/faults.md, G25, G44).
@@ -27,6 +29,7 @@ mod incoming;
 mod outgoing;
 mod places;
 mod told;
+mod wire;
 
 pub(crate) use incoming::{Incoming, listen};
 pub(crate) use places::Places;
@@ -41,6 +44,7 @@ use delay::Delayer;
 use ending::Patience;
 use fermata_protocol::Message;
 use fermata_protocol::base::{ClusterId, Incarnation, NodeId, NodeInfo, NodeName, SiteId};
+use fermata_tls::Keeper;
 use outgoing::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,6 +98,7 @@ pub(crate) struct Peers {
     file: BTreeMap<NodeName, String>,
     /// Where this node reaches those of these labels, whatever others say.
     reach: BTreeMap<String, String>,
+    tls: Option<Arc<Keeper>>,
     clock: Arc<Clock>,
     mailbox: Arc<Mailbox>,
     metrics: Arc<Metrics>,
@@ -123,6 +128,7 @@ impl Peers {
     pub(crate) fn new(
         resolved: &Resolved,
         (id, run, places): (NodeId, Run, &Places),
+        tls: Option<Arc<Keeper>>,
         clock: &Arc<Clock>,
         mailbox: &Arc<Mailbox>,
         metrics: &Arc<Metrics>,
@@ -142,6 +148,7 @@ impl Peers {
             patience: Patience::new(&resolved.config.timing),
             file: resolved.nodes.iter().map(address).collect(),
             reach: resolved.reach.clone(),
+            tls,
             clock: clock.clone(),
             mailbox: mailbox.clone(),
             metrics: metrics.clone(),
@@ -209,7 +216,8 @@ impl Peers {
         };
         let (clock, metrics) = (self.clock.clone(), self.metrics.peer(&node.label));
         let places = self.places.clone();
-        let queue = Outgoing::new((greeting, places), addresses, clock, metrics);
+        let at = (node.label.clone(), addresses);
+        let queue = Outgoing::new((greeting, places), at, self.tls.clone(), clock, metrics);
         let queue = Arc::new(queue);
         let delay = self.profile.one_way(self.site, node.site);
         if let Some(delayer) = self.delayer.as_ref().filter(|_| !delay.is_zero()) {

@@ -5,26 +5,33 @@
 use super::ending::{BEAT, Ended, Patience};
 use super::incoming::TWIN;
 use super::places::Places;
+use super::wire::Wire;
 use super::{GREETING_MAX, Greeting, MAGIC, NOBODY};
 use crate::clock::Clock;
 use crate::mailbox::{Event, Mailbox};
 use crate::metrics::Metrics;
 use fermata_driver::outgoing::{Bounds, FRAME_MAX, Queue, frames};
 use fermata_protocol::{Message, wire};
+use fermata_tls::rustls::pki_types::ServerName;
+use fermata_tls::{Keeper, Name};
 use metrics::{Counter, Gauge};
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 /// A frame that carries nothing but the news that this end lives.
 const EMPTY: [u8; wire::frame::LENGTH] = [0; wire::frame::LENGTH];
 /// First and longest pause between attempts to connect.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
+
+/// The first two bytes of a TLS handshake (RFC 8446, section 5.1), where a length is expected.
+const TLS_HANDSHAKE: usize = 0x1603;
 
 /// Bytes of messages, by weight, that are little.
 const LITTLE: usize = 16 << 10;
@@ -33,6 +40,10 @@ const LITTLE: usize = 16 << 10;
 pub(super) struct Outgoing {
     clock: Arc<Clock>,
     greeting: Greeting,
+    /// What people call the peer.
+    label: String,
+    /// What this node shows; none: it speaks in clear.
+    tls: Option<Arc<Keeper>>,
     /// Who is connected to this node.
     places: Places,
     /// Where the peer may be, tried in turn.
@@ -47,7 +58,7 @@ pub(super) struct Outgoing {
 struct Line {
     queue: Queue,
     /// The connection, while the task writes nothing.
-    free: Option<Arc<TcpStream>>,
+    free: Option<Arc<Wire>>,
     /// What found no room of a frame that was written without the task.
     rest: Vec<u8>,
 }
@@ -55,7 +66,8 @@ struct Line {
 impl Outgoing {
     pub(super) fn new(
         (greeting, places): (Greeting, Places),
-        addresses: Vec<String>,
+        (label, addresses): (String, Vec<String>),
+        tls: Option<Arc<Keeper>>,
         clock: Arc<Clock>,
         (waiting, dropped): (Gauge, Counter),
     ) -> Outgoing {
@@ -67,6 +79,8 @@ impl Outgoing {
         Outgoing {
             clock,
             greeting,
+            label,
+            tls,
             places,
             addresses: Mutex::new(addresses),
             line,
@@ -105,21 +119,21 @@ impl Outgoing {
     pub(super) fn push(&self, messages: Vec<Message>) {
         let mut line = self.lock();
         self.count_lost(line.queue.push(messages).len());
-        self.write_little(&mut line);
+        let flushed = self.write_little(&mut line);
         self.waiting.set(line.queue.len() as f64);
-        let left = !line.queue.is_empty() || !line.rest.is_empty();
+        let left = !line.queue.is_empty() || !line.rest.is_empty() || !flushed;
         drop(line);
         if left {
             self.arrived.notify_one();
         }
     }
 
-    /// Writes what waits, if that is little and the connection is free. What fails here will fail
-    /// where the task writes the rest.
-    fn write_little(&self, line: &mut Line) {
+    /// Writes what waits, if that is little and the connection is free; whether the system has all
+    /// that was written. What fails here will fail where the task writes the rest.
+    fn write_little(&self, line: &mut Line) -> bool {
         let little = line.queue.bytes() <= LITTLE && line.rest.is_empty();
         let Some(stream) = line.free.clone().filter(|_| little) else {
-            return;
+            return true;
         };
         for frame in self.seal(line.queue.take()) {
             let written = match line.rest.is_empty() {
@@ -128,6 +142,7 @@ impl Outgoing {
             };
             line.rest.extend_from_slice(&frame[written..]);
         }
+        stream.is_flushed()
     }
 
     fn seal(&self, messages: Vec<Message>) -> Vec<Vec<u8>> {
@@ -141,7 +156,7 @@ impl Outgoing {
 
     /// What is to be written next, in order. If that is nothing, and no beat is due, the connection
     /// is free until this is asked again.
-    fn take(&self, stream: &Arc<TcpStream>, beats: bool) -> Vec<Vec<u8>> {
+    fn take(&self, stream: &Arc<Wire>, beats: bool) -> Vec<Vec<u8>> {
         let mut line = self.lock();
         let rest = std::mem::take(&mut line.rest);
         let messages = line.queue.take();
@@ -187,7 +202,7 @@ pub(super) async fn run(
                 let stream = Arc::new(stream);
                 let ended = serve(&peer, &stream, patience).await;
                 peer.hang_up();
-                ended.settle(&stream, format!("node {to}"), &metrics);
+                ended.settle(Some(stream.socket()), format!("node {to}"), &metrics);
                 tracing::info!(peer = to, why = %ended, "connection lost");
             }
             Err(error) => {
@@ -219,28 +234,67 @@ pub(super) async fn run(
     }
 }
 
-async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<TcpStream, Error> {
+async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<Wire, Error> {
     let attempt = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        write_greeting(&mut stream, &peer.greeting).await?;
-        let theirs = read_greeting(&mut stream).await.map_err(unsaid)?;
-        let invalid = ErrorKind::InvalidData;
-        match (
-            misfit(&peer.greeting, &theirs),
-            refusal(&peer.greeting, &theirs),
-        ) {
-            (None, _) if peer.places.twin(theirs.from, theirs.run).is_some() => {
-                Err(Error::new(invalid, TWIN))
-            }
-            (None, _) => Ok(stream),
-            (_, Some(refusal)) => Err(Error::new(invalid, refusal)),
-            (Some(why), None) => Err(Error::new(invalid, why)),
-        }
+        let Some(keeper) = &peer.tls else {
+            greet(peer, &mut stream).await?;
+            return Ok(Wire::plain(stream));
+        };
+        // The certificate is judged by the node that it names, wherever that is reached.
+        let host = ServerName::try_from("node").map_err(Error::other)?;
+        let connector = TlsConnector::from(keeper.to_peers());
+        let mut stream = connector.connect(host, stream).await?;
+        named(&peer.label, stream.get_ref().1.peer_certificates())?;
+        greet(peer, &mut stream).await?;
+        let (stream, connection) = stream.into_inner();
+        Ok(Wire::tls(stream, connection))
     };
     match timeout(patience.to_connect(), attempt).await {
+        Ok(Err(error)) => Err(match fermata_tls::why(&error) {
+            Some(why) => Error::new(error.kind(), why),
+            None => error,
+        }),
         Ok(done) => done,
         Err(_) => Err(Error::from(ErrorKind::TimedOut)),
+    }
+}
+
+/// Whether a certificate, which is good, is that of the node with this label.
+pub(super) fn named(
+    label: &str,
+    shown: Option<&[fermata_tls::rustls::pki_types::CertificateDer<'_>]>,
+) -> Result<(), Error> {
+    let wrong = |why: String| Error::new(ErrorKind::InvalidData, why);
+    let first = shown.and_then(|shown| shown.first());
+    let first = first.ok_or_else(|| wrong("it shows no certificate".into()))?;
+    match Name::of(first).map_err(wrong)? {
+        Name::Node { label: of, .. } if of == label => Ok(()),
+        name => Err(wrong(format!(
+            "its certificate is that of {name}, and the cluster knows it as {label}"
+        ))),
+    }
+}
+
+/// Says who this is, and hears whether the other end is who it should be.
+async fn greet(
+    peer: &Outgoing,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> Result<(), Error> {
+    write_greeting(stream, &peer.greeting).await?;
+    let theirs = read_greeting(stream).await.map_err(unsaid)?;
+    let invalid = ErrorKind::InvalidData;
+    match (
+        misfit(&peer.greeting, &theirs),
+        refusal(&peer.greeting, &theirs),
+    ) {
+        (None, _) if peer.places.twin(theirs.from, theirs.run).is_some() => {
+            Err(Error::new(invalid, TWIN))
+        }
+        (None, _) => Ok(()),
+        (_, Some(refusal)) => Err(Error::new(invalid, refusal)),
+        (Some(why), None) => Err(Error::new(invalid, why)),
     }
 }
 
@@ -315,16 +369,25 @@ fn misfit(mine: &Greeting, theirs: &Greeting) -> Option<String> {
 }
 
 pub(super) async fn write_greeting(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncWrite + Unpin),
     greeting: &Greeting,
 ) -> Result<(), Error> {
     let greeting = wire::encode(greeting);
     stream.write_u32(greeting.len() as u32).await?;
-    stream.write_all(&greeting).await
+    stream.write_all(&greeting).await?;
+    stream.flush().await
 }
 
-pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Error> {
+pub(super) async fn read_greeting(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<Greeting, Error> {
     let length = stream.read_u32().await? as usize;
+    if length >> 16 == TLS_HANDSHAKE {
+        return Err(Error::new(
+            ErrorKind::InvalidData,
+            "it speaks TLS, and this node does not",
+        ));
+    }
     if length > GREETING_MAX {
         return Err(Error::new(
             ErrorKind::InvalidData,
@@ -338,7 +401,7 @@ pub(super) async fn read_greeting(stream: &mut TcpStream) -> Result<Greeting, Er
 
 /// Sends until the connection ends. Messages taken for it are not sent again: a peer gets a message
 /// once at most.
-async fn serve(peer: &Outgoing, stream: &Arc<TcpStream>, patience: Patience) -> Ended {
+async fn serve(peer: &Outgoing, stream: &Arc<Wire>, patience: Patience) -> Ended {
     let writing = AtomicBool::new(false);
     tokio::select! {
         ended = send(peer, stream, patience, &writing) => ended,
@@ -352,12 +415,20 @@ async fn serve(peer: &Outgoing, stream: &Arc<TcpStream>, patience: Patience) -> 
 /// Sends, and says in `writing` while the system takes nothing.
 async fn send(
     peer: &Outgoing,
-    stream: &Arc<TcpStream>,
+    stream: &Arc<Wire>,
     patience: Patience,
     writing: &AtomicBool,
 ) -> Ended {
     let mut beats = false;
     loop {
+        // What was written without this task may not have left yet.
+        if !stream.is_flushed() {
+            writing.store(true, Ordering::Relaxed);
+            if let Err(error) = stream.flush().await {
+                return error.into();
+            }
+            writing.store(false, Ordering::Relaxed);
+        }
         let next = peer.take(stream, beats);
         beats = false;
         if next.is_empty() {
@@ -368,7 +439,7 @@ async fn send(
         }
         for bytes in next {
             writing.store(true, Ordering::Relaxed);
-            if let Err(error) = write_all(stream, &bytes).await {
+            if let Err(error) = stream.write_all(&bytes).await {
                 return error.into();
             }
             writing.store(false, Ordering::Relaxed);
@@ -376,19 +447,8 @@ async fn send(
     }
 }
 
-async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> Result<(), Error> {
-    while !bytes.is_empty() {
-        match stream.try_write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => stream.writable().await?,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Listens to the other end's beats.
-async fn watch(stream: &TcpStream, patience: Patience) -> Ended {
+async fn watch(stream: &Wire, patience: Patience) -> Ended {
     let mut silence = patience.silence();
     let mut beats = [0; 64];
     loop {
@@ -447,7 +507,7 @@ mod tests {
     async fn what_finds_no_room_in_the_socket_is_written_before_what_comes_later() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
-        let stream = Arc::new(stream.unwrap());
+        let stream = Arc::new(Wire::plain(stream.unwrap()));
         let (mut reader, _) = listener.accept().await.unwrap();
         let name = |name| NodeId {
             name: NodeName(name),
@@ -463,7 +523,9 @@ mod tests {
         };
         let clock = Arc::new(Clock::new(&ClockConfig::default()));
         let whom = (greeting, Places::default());
-        let peer = Outgoing::new(whom, vec![], clock, (Gauge::noop(), Counter::noop()));
+        let nowhere = (String::new(), vec![]);
+        let metrics = (Gauge::noop(), Counter::noop());
+        let peer = Outgoing::new(whom, nowhere, None, clock, metrics);
         assert!(peer.take(&stream, false).is_empty());
         let mut sent = Vec::new();
         while peer.lock().rest.is_empty() {
@@ -478,7 +540,7 @@ mod tests {
         peer.push(vec![hello(sent.len() as u128 - 1)]);
         let writes = async {
             for bytes in peer.take(&stream, false) {
-                write_all(&stream, &bytes).await.unwrap();
+                stream.write_all(&bytes).await.unwrap();
             }
         };
         let reads = async {

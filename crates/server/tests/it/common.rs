@@ -2,10 +2,13 @@
 
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
-use fermata_server::config::{ClientsConfig, ClockConfig, LimitsConfig, TimingConfig};
+use fermata_server::config::{
+    ClientsConfig, ClockConfig, LimitsConfig, TimingConfig, TlsConfig,
+};
 use fermata_server::local::{self, Running};
 use fermata_server::{Listeners, Medium, NodeConfig, ServerConfig, StartError};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::Channel;
 
@@ -29,6 +32,8 @@ pub(crate) struct Choice {
     pub(crate) clocks: Vec<ClockConfig>,
     /// One port for gRPC and REST.
     pub(crate) one_port: bool,
+    /// Where certificates are, of each node under its label.
+    pub(crate) tls: Option<PathBuf>,
     /// Where a node (the first) finds another (the second), if not where it listens.
     pub(crate) through: HashMap<(usize, usize), String>,
 }
@@ -91,6 +96,15 @@ impl TestCluster {
                 limits: choice.limits.clone(),
                 clients: choice.clients.clone(),
                 clock: clock.unwrap_or(&honest).clone(),
+                tls: match &choice.tls {
+                    Some(at) => TlsConfig {
+                        ca: Some(at.join("ca.pem")),
+                        certificate: Some(at.join(format!("{node}.pem"))),
+                        key: Some(at.join(format!("{node}.key"))),
+                        ..TlsConfig::default()
+                    },
+                    None => TlsConfig::default(),
+                },
                 ..ServerConfig::new(node, data_dir, cluster.clone())
             }
         };

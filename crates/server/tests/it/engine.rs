@@ -8,7 +8,7 @@ use fermata_api::{errors, v1};
 use fermata_engine::{Answers, Boxed, Service};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, NodeName, SiteId};
 use fermata_protocol::request::{
-    ClockStatus, Entered, Held, Mode, MovingStatus, NodeStatus, Operation,
+    ClockStatus, Entered, Held, Mode, MovingStatus, NodeStatus, Operation, SecurityStatus,
 };
 use fermata_protocol::{Code, Refusal, Reply, Request, base::Tag};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
@@ -126,6 +126,7 @@ impl Small {
                 moving: MovingStatus::default(),
                 closed: Box::default(),
                 sessions: 0,
+                security: SecurityStatus::default(),
                 version: String::new(),
                 held: Box::default(),
             })),

@@ -21,5 +21,6 @@ mod rest;
 mod start;
 mod stop;
 mod strangers;
+mod tls;
 mod waits;
 mod wire;

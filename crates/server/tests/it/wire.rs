@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-fn peer(name: u32) -> NodeId {
+pub(crate) fn peer(name: u32) -> NodeId {
     NodeId {
         name: NodeName(name),
         incarnation: Incarnation(0xabc),
@@ -21,7 +21,7 @@ fn peer(name: u32) -> NodeId {
 }
 
 /// A greeting, field by field as `docs/formats/wire.md` has them.
-fn greeting(version: u16, cluster: u128, from: NodeId, to: u32) -> Vec<u8> {
+pub(crate) fn greeting(version: u16, cluster: u128, from: NodeId, to: u32) -> Vec<u8> {
     greeting_of(1, (version, cluster, from, to))
 }
 

@@ -168,7 +168,7 @@ async fn sorted(mut workers: JoinSet<Latencies>) -> Latencies {
 
 /// Writes a register of its own, over and over.
 async fn write(grpc: SocketAddr, worker: usize, until: Instant) -> Latencies {
-    let client = Client::connect(Options::new([uri(&grpc.to_string())])).await?;
+    let client = Client::connect(Options::new([uri(&grpc.to_string(), false)])).await?;
     let (key, value) = (format!("crowd/{worker}"), Bytes::from(vec![b'x'; 100]));
     let mut latencies = Vec::new();
     while Instant::now() < until {

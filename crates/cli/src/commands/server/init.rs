@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fermata_server::ServerConfig;
-use fermata_server::config::{ClusterConfig, NodeConfig};
+use fermata_server::config::{ClientCertificates, ClusterConfig, NodeConfig, TlsConfig};
+use fermata_tls::Name;
 use serde::Serialize;
 
+use crate::certs::{self, AUTHORITY_DAYS, Desk};
+use crate::commands::cert::hosts;
 use crate::dev::random_id;
 use crate::exit::Failure;
 use crate::output;
@@ -28,10 +31,17 @@ pub(crate) struct InitArgs {
     /// The ring has 2^N segments, for ever: a few times as many as there will be nodes.
     #[arg(long, value_name = "N", default_value_t = 6)]
     segment_bits: u8,
-    /// Have the nodes listen beyond loopback although nothing is encrypted or authenticated.
-    #[arg(long)]
+    /// Have the nodes listen beyond loopback in clear, where whoever reaches them may do anything.
+    #[arg(long, conflicts_with = "tls")]
     insecure: bool,
+    /// Have the nodes speak TLS alone: makes an authority, and certificates for each node and for
+    /// one client, in DIR/tls.
+    #[arg(long)]
+    tls: bool,
 }
+
+/// What the certificate of the first client is called.
+const CLIENT: &str = "admin";
 
 /// Writes the cluster's file and one for each node.
 pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
@@ -68,6 +78,10 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     let configs = nodes.iter().map(|node| ServerConfig {
         cluster_file: Some("cluster.toml".into()),
         insecure: args.insecure,
+        tls: match args.tls {
+            true => tls_of(&node.label),
+            false => TlsConfig::default(),
+        },
         ..ServerConfig::new(&node.label, PathBuf::from(&node.label), cluster.clone())
     });
     let configs: Vec<ServerConfig> = configs.collect();
@@ -82,6 +96,12 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
     let failed = |error| Failure::local(args.dir.display(), error);
     std::fs::create_dir_all(&args.dir).map_err(failed)?;
     let mut written = vec![new_file(&args.dir, "cluster", &cluster)?];
+    let mut copied = "cluster.toml and its own file".to_owned();
+    if args.tls {
+        let tls = certificates(&args.dir.join(TLS), &cluster)?;
+        written.push(tls.display().to_string());
+        copied = "cluster.toml, its own file and, in tls, ca.pem, LABEL.pem and LABEL.key".into();
+    }
     for config in configs {
         let config = ServerConfig {
             cluster: None,
@@ -90,10 +110,41 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         written.push(new_file(&args.dir, &config.node.clone(), &config)?);
     }
     output::text(format!(
-        "wrote {}\ncopy cluster.toml and its own file to each machine; there: fermata server \
-         --config LABEL.toml",
+        "wrote {}\ncopy {copied} to each machine; there: fermata server --config LABEL.toml",
         written.join(" ")
     ))
+}
+
+/// Where certificates are, beside a node's file.
+const TLS: &str = "tls";
+
+fn tls_of(label: &str) -> TlsConfig {
+    let [ca, certificate, key] = certs::paths(Path::new(TLS), label);
+    TlsConfig {
+        ca: Some(ca),
+        certificate: Some(certificate),
+        key: Some(key),
+        clients: ClientCertificates::default(),
+    }
+}
+
+/// An authority, and what it signs for all nodes and one client.
+fn certificates(dir: &Path, cluster: &ClusterConfig) -> Result<PathBuf, Failure> {
+    let id = u128::from_str_radix(&cluster.id, 16).map_err(Failure::internal)?;
+    let desk = Desk::make(dir, &format!("Fermata {}", cluster.id), AUTHORITY_DAYS)?;
+    for node in &cluster.nodes {
+        let name = Name::Node {
+            cluster: id,
+            label: node.label.clone(),
+        };
+        desk.sign(&name, &hosts([&node.grpc, &node.rest]), None, false)?;
+    }
+    let client = Name::Client {
+        cluster: id,
+        name: CLIENT.to_owned(),
+    };
+    desk.sign(&client, &[], None, false)?;
+    Ok(dir.to_owned())
 }
 
 /// `LABEL@SITE=HOST[:PORT]`.
@@ -144,6 +195,23 @@ mod tests {
             dir: dir.to_owned(),
             segment_bits: 4,
             insecure: false,
+            tls: false,
+        }
+    }
+
+    #[test]
+    fn with_certificates_nodes_listen_anywhere_and_show_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let nodes = ["a@ohio=10.0.0.1", "b@oregon=10.0.0.2"];
+        let secured = InitArgs {
+            tls: true,
+            ..args(dir.path(), &nodes)
+        };
+        run(&secured).unwrap();
+        for label in ["a", "b"] {
+            let read = ServerConfig::load(&dir.path().join(format!("{label}.toml"))).unwrap();
+            let tls = read.resolve().unwrap().tls.expect("it has certificates");
+            tls.read().unwrap();
         }
     }
 

@@ -10,10 +10,11 @@ use fermata_protocol::wire::FORMATS;
 use fermata_server::config::NodeConfig;
 use fermata_server::join::{Begun, boot_clock};
 use fermata_server::{ServerConfig, StartError};
+use fermata_tls::{Admits, Keeper, Own};
 use tokio::time::Instant;
 
 use super::ended;
-use crate::connect::uri;
+use crate::connect::options;
 use crate::exit::{Exit, Failure};
 
 /// How long the cluster may take to admit the node, and the seeds to know of it.
@@ -32,7 +33,7 @@ pub(super) async fn join(config: &ServerConfig) -> Result<(), Failure> {
         Begun::Asks(incarnation) => incarnation,
         Begun::Named(cluster) => return same_cluster(config, cluster).await,
     };
-    let admitted = admitted(&config.join.seeds, incarnation, &own).await?;
+    let admitted = admitted(config, incarnation, &own).await?;
     let name = admitted.name.0;
     let own = NodeConfig { name, ..own };
     fermata_server::join::finish(dir, incarnation, &admitted, &own).map_err(ended)
@@ -41,8 +42,7 @@ pub(super) async fn join(config: &ServerConfig) -> Result<(), Failure> {
 /// Refuses to start the node of one cluster where `--join` names nodes of another: somebody has
 /// taken the wrong directory, or the wrong address. Where nobody answers the node starts.
 async fn same_cluster(config: &ServerConfig, own: ClusterId) -> Result<(), Failure> {
-    let options = Options::new(config.join.seeds.iter().map(|seed| uri(seed)));
-    let client = Client::connect(options).await?;
+    let client = Client::connect(seeds(config)?).await?;
     for (at, node) in client.nodes().iter().enumerate() {
         if node.name.is_none() {
             continue;
@@ -64,6 +64,30 @@ async fn same_cluster(config: &ServerConfig, own: ClusterId) -> Result<(), Failu
         return Err(ended(StartError::Data(why)));
     }
     Ok(())
+}
+
+/// How the nodes are asked that `--join` names: with what this node has to show.
+fn seeds(config: &ServerConfig) -> Result<Options, Failure> {
+    let tls = config.tls.named().map_err(Failure::usage)?;
+    options(&config.join.seeds, tls.as_ref())
+}
+
+/// Refuses to join with a certificate with which this node could not be in that cluster.
+async fn check_certificate(
+    config: &ServerConfig,
+    client: &Client,
+    own: &NodeConfig,
+) -> Result<(), Failure> {
+    let Some(files) = config.tls.named().map_err(Failure::usage)? else {
+        return Ok(());
+    };
+    let nodes = client.nodes();
+    let known = nodes.iter().position(|node| node.name.is_some());
+    let cluster = client.cluster(known.unwrap_or_default()).await?.0;
+    let label = own.label.clone();
+    let read = Keeper::read(files, Own { cluster, label }, Admits::Certified);
+    let refused = |why| Failure::usage(format!("{why}; nothing was changed"));
+    read.map(drop).map_err(refused)
 }
 
 /// A reading of another machine's clock, between two of this one's.
@@ -130,13 +154,13 @@ fn apart_ppm(first: Reading, last: Reading) -> u64 {
 }
 
 async fn admitted(
-    seeds: &[String],
+    config: &ServerConfig,
     incarnation: Incarnation,
     own: &NodeConfig,
 ) -> Result<Admitted, Failure> {
     let options = Options {
         request_timeout: PATIENCE,
-        ..Options::new(seeds.iter().map(|seed| uri(seed)))
+        ..seeds(config)?
     };
     let client = Client::connect(options).await?;
     if client.nodes().iter().all(|node| node.name.is_none()) {
@@ -147,6 +171,7 @@ async fn admitted(
         );
         return Err(Failure::new(Exit::Unavailable, sentence));
     }
+    check_certificate(config, &client, own).await?;
     compare_rates(&client).await?;
     let newcomer = Newcomer {
         incarnation,

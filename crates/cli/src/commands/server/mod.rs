@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use fermata_server::config::EngineKind;
+use fermata_server::config::{ClientCertificates, EngineKind};
 use fermata_server::{EngineConfig, Logs, ServerConfig, StartError};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
@@ -53,7 +53,7 @@ pub(crate) struct ServerArgs {
         value_delimiter = ','
     )]
     reach: Option<Vec<String>>,
-    /// Listen beyond loopback although nothing is encrypted or authenticated.
+    /// Listen beyond loopback in clear, where whoever reaches the node may do anything.
     #[arg(long, env = "FERMATA_INSECURE", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, value_name = "BOOL")]
     insecure: Option<bool>,
@@ -79,6 +79,8 @@ pub(crate) struct ServerArgs {
     clients: ClientArgs,
     #[command(flatten)]
     clock: ClockArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Stop when standard input closes: for a parent that must leave no node behind.
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -277,6 +279,25 @@ struct ClockArgs {
     clock_bound_us: Option<u64>,
 }
 
+/// `[tls]`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "TLS, for peers and clients")]
+struct TlsArgs {
+    /// The authorities that the node trusts.
+    #[arg(long, env = "FERMATA_NODE_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The node's certificate, which names cluster and label: `fermata cert node` makes one.
+    #[arg(long, env = "FERMATA_NODE_TLS_CERTIFICATE", value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, env = "FERMATA_NODE_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Whether clients show a certificate, too: required or optional [default: required].
+    #[arg(long, env = "FERMATA_NODE_TLS_CLIENTS", value_parser = ClientCertificates::NAMES,
+          hide_possible_values = true, value_name = "WORD")]
+    tls_clients: Option<String>,
+}
+
 impl EngineArgs {
     /// What they come to without any file.
     ///
@@ -432,6 +453,13 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
     overlay_section(&mut table, "clients", numbers(clients)?)?;
     let clock = [("bound_us", args.clock.clock_bound_us)];
     overlay_section(&mut table, "clock", numbers(clock)?)?;
+    let tls = [
+        ("ca", args.tls.tls_ca.map(text)),
+        ("certificate", args.tls.tls_certificate.map(text)),
+        ("key", args.tls.tls_key.map(text)),
+        ("clients", args.tls.tls_clients.map(Into::into)),
+    ];
+    overlay_section(&mut table, "tls", tls)?;
     overlay_engine(&mut table, args.engine, password)?;
     if table.is_empty() {
         return Err(

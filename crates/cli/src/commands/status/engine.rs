@@ -62,7 +62,7 @@ pub(super) fn in_words(told: &[Told], asked: &[Asked]) -> String {
         table.row(vec![
             node.label.clone(),
             node.site.clone(),
-            node.endpoint.trim_start_matches("http://").to_owned(),
+            node.address().to_owned(),
             version(node, asked).unwrap_or("-").to_owned(),
             health(one).to_owned(),
         ]);

@@ -23,6 +23,7 @@ use crate::register::Owner;
 use crate::registry::Registry;
 use crate::request::{
     Critical, EntryValue, Held, Leaving, Mode, NodeStatus, QueueEntry, RefState, Request,
+    SecurityStatus,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap as Map;
@@ -149,6 +150,7 @@ impl Topology for Cluster {
             moving: Default::default(),
             closed: Box::default(),
             sessions: 0,
+            security: SecurityStatus::default(),
             version: Default::default(),
             held: Box::default(),
         }

@@ -1,0 +1,47 @@
+//! TLS between nodes, and between nodes and clients: which certificates there are, whom they name,
+//! and who is let in.
+//!
+//! **Problem.** Whoever reaches a node may end anybody's section, and whoever reaches its port for
+//! peers may vote. Connections must be private, and both ends must know with whom they talk, for as
+//! long as a cluster runs: certificates expire and authorities are replaced, and nothing is stopped
+//! for that.
+//!
+//! **Idea.** One authority, or several, for each cluster. A node's certificate says in a URI which
+//! node of which cluster it is ([`Name`]); so one machine's key is worth nothing in the place of
+//! another's, nor in another cluster's. Nodes judge each other by that name, wherever they are
+//! reached; clients know a host name, and judge a node by that. [`Keeper`] has what a node needs of
+//! all this, [`Trust`] what a client needs; both look at their files again while they run, and what
+//! cannot be used does not replace what can.
+//!
+//! **Invariants.** T1: TLS 1.3 or nothing; nobody falls back to plain text. T2: each connection is
+//! judged by the certificates of its own handshake: no session is resumed. T3: between nodes both
+//! show a certificate that names a node of the cluster.
+//!
+//! Ciphers, certificates' paths and signatures are [`rustls`]'s and its provider's.
+
+#[cfg(feature = "authority")]
+pub mod authority;
+mod client;
+mod error;
+mod files;
+mod keeper;
+mod name;
+mod verify;
+
+pub use client::Trust;
+pub use error::why;
+pub use files::Files;
+pub use keeper::{Admits, Ending, Keeper, Own, PEERS_PROTOCOL};
+pub use name::Name;
+pub use rustls;
+
+use rustls::crypto::CryptoProvider;
+use std::sync::Arc;
+
+/// What computes.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The versions that are spoken.
+const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
