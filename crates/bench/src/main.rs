@@ -5,6 +5,7 @@
 //! * `outage` is the time without a primary after the death of a process, which it starts.
 //! * `ring` changes who is in a cluster under a load, beside etcd and `ZooKeeper`.
 //! * `replacement` gives the seat of a node that holds much to another.
+//! * `secured` is what TLS costs.
 //! * `music` has MUSIC's figures: Fermata beside Cassandra, `ZooKeeper` and etcd.
 //!
 //! They need a release build (`cargo run --release -p bench -- …`) to mean anything about time;
@@ -20,6 +21,7 @@ mod processes;
 mod replacement;
 mod report;
 mod ring;
+mod secured;
 mod storage;
 mod workload;
 
@@ -46,6 +48,8 @@ enum What {
     Ring(ring::RingArgs),
     /// What it takes to replace a node that holds much.
     Replacement(replacement::ReplacementArgs),
+    /// What TLS costs, and a flood of handshakes.
+    Secured(secured::SecuredArgs),
     /// MUSIC's figures, beside real Cassandra, ZooKeeper and etcd.
     Music(music::MusicArgs),
 }
@@ -67,6 +71,7 @@ fn main() -> Result<()> {
             What::Figure1(args) => figure1::run(args).await,
             What::Outage(args) => outage::run(args).await,
             What::Replacement(args) => replacement::run(args).await,
+            What::Secured(args) => secured::run(args).await,
             What::Ring(_) | What::Music(_) => unreachable!("they have returned above"),
         }
     })

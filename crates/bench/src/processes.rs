@@ -10,15 +10,19 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
-use fermata_client::{Client, Options};
-use fermata_server::config::JoinConfig;
+use anyhow::{Context, Error, Result, anyhow, bail};
+use fermata_client::{Client, Files, Options, Trust};
+use fermata_server::config::{JoinConfig, TlsConfig};
 use fermata_server::{ClusterConfig, NodeConfig, ServerConfig};
+use fermata_tls::Name;
+use fermata_tls::authority::{Authority, Made, Span};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::cluster::SEGMENT_BITS;
 
+/// The cluster's id.
+const CLUSTER: u128 = 0xbe;
 /// How long a node may take until it serves.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a node that is asked to end may take.
@@ -37,12 +41,16 @@ pub(crate) struct Setup {
     pub(crate) lease: Option<u64>,
     /// Delays between sites, as the server's configuration has them.
     pub(crate) rtt: Option<String>,
+    /// Whether nodes speak TLS: those that the cluster begins with.
+    pub(crate) tls: bool,
 }
 
 /// A running cluster. Dropped, its processes are killed and their directories go.
 pub(crate) struct Processes {
     nodes: Vec<Process>,
     setup: Setup,
+    /// What clients show, and whom they trust; none: all is in clear.
+    trust: Option<Trust>,
     folder: tempfile::TempDir,
 }
 
@@ -73,7 +81,7 @@ impl Processes {
             });
         }
         let config = ClusterConfig {
-            id: format!("{:032x}", 0xbe),
+            id: format!("{CLUSTER:032x}"),
             segment_bits: SEGMENT_BITS,
             lowest_ref: 1,
             sites: (1..=n).map(|s| format!("s{s}")).collect(),
@@ -82,6 +90,10 @@ impl Processes {
         };
         let mut cluster = Processes {
             nodes: Vec::new(),
+            trust: match setup.tls {
+                true => Some(certificates(folder.path(), &config)?),
+                false => None,
+            },
             setup,
             folder,
         };
@@ -89,6 +101,9 @@ impl Processes {
             let data = cluster.data(&node.label);
             let mut server = ServerConfig::new(&node.label, data, config.clone());
             server.timing.lease_ms = cluster.setup.lease;
+            if cluster.setup.tls {
+                server.tls = shown(cluster.folder.path(), &node.label);
+            }
             cluster.launch(program, server, node)?;
         }
         for node in &config.nodes {
@@ -174,8 +189,16 @@ impl Processes {
     /// A client on the site of a node.
     pub(crate) async fn client(&self, at: usize) -> Result<Client> {
         let node = &self.nodes[at];
-        let options = Options::new([format!("http://{}", node.grpc)]).site(&node.site);
-        Ok(Client::connect(options).await?)
+        let options = match &self.trust {
+            Some(trust) => Options::new([format!("https://{}", node.grpc)]).tls(trust.clone()),
+            None => Options::new([format!("http://{}", node.grpc)]),
+        };
+        Ok(Client::connect(options.site(&node.site)).await?)
+    }
+
+    /// What clients show, and whom they trust; none: all is in clear.
+    pub(crate) fn trust(&self) -> Option<&Trust> {
+        self.trust.as_ref()
     }
 
     /// The nodes that are up, by their labels.
@@ -277,6 +300,48 @@ fn spawn(program: &Path, config: &Path) -> Result<Child> {
         .kill_on_drop(true)
         .spawn();
     child.with_context(|| format!("{} cannot be started", program.display()))
+}
+
+/// Makes an authority and what it signs for these nodes and a client. What the client shows.
+fn certificates(dir: &Path, cluster: &ClusterConfig) -> Result<Trust> {
+    let span = Span::lasting(Duration::from_secs(86_400));
+    let write = |file: &str, made: &Made| {
+        std::fs::write(dir.join(format!("{file}.pem")), &made.certificate)?;
+        std::fs::write(dir.join(format!("{file}.key")), &made.key)
+    };
+    let made = Authority::make("fermata-bench", span).map_err(Error::msg)?;
+    write("ca", &made)?;
+    let authority = Authority::of(&made).map_err(Error::msg)?;
+    let client = "client".to_owned();
+    let mut names = vec![Name::Client {
+        cluster: CLUSTER,
+        name: client.clone(),
+    }];
+    names.extend(cluster.nodes.iter().map(|node| Name::Node {
+        cluster: CLUSTER,
+        label: node.label.clone(),
+    }));
+    for name in &names {
+        let hosts = ["127.0.0.1".to_owned()];
+        let (Name::Node { label: file, .. } | Name::Client { name: file, .. }) = name;
+        write(file, &authority.sign(name, &hosts, span).map_err(Error::msg)?)?;
+    }
+    let own = (dir.join("client.pem"), dir.join("client.key"));
+    let files = Files {
+        ca: dir.join("ca.pem"),
+        own: Some(own),
+    };
+    Trust::read(files).map_err(Error::msg)
+}
+
+/// What a node shows.
+fn shown(dir: &Path, label: &str) -> TlsConfig {
+    TlsConfig {
+        ca: Some(dir.join("ca.pem")),
+        certificate: Some(dir.join(format!("{label}.pem"))),
+        key: Some(dir.join(format!("{label}.key"))),
+        ..TlsConfig::default()
+    }
 }
 
 /// The program named `fermata` beside this one.

@@ -268,14 +268,15 @@ impl Bench {
 }
 
 /// A load at a fixed rate, whose latencies are taken since the last look.
-struct Steady {
+pub(crate) struct Steady {
     over: Arc<AtomicBool>,
     took: Arc<std::sync::Mutex<Vec<Duration>>>,
     clients: JoinSet<u64>,
 }
 
 impl Steady {
-    fn begin(clients: Vec<Client>, keys: u64) -> Steady {
+    /// Begins it, with a share for each client, over so many registers.
+    pub(crate) fn begin(clients: Vec<Client>, keys: u64) -> Steady {
         let over = Arc::new(AtomicBool::new(false));
         let took = Arc::new(std::sync::Mutex::new(Vec::new()));
         let mut all = JoinSet::new();
@@ -313,14 +314,14 @@ impl Steady {
     }
 
     /// Of what was done since the last look.
-    fn p99(&self) -> Duration {
+    pub(crate) fn p99(&self) -> Duration {
         let mut took = std::mem::take(&mut *self.took.lock().expect("no thread panics"));
         took.sort_unstable();
         took.get(took.len() * 99 / 100).copied().unwrap_or_default()
     }
 
     /// Ends it: how many operations failed.
-    async fn end(mut self) -> Result<u64> {
+    pub(crate) async fn end(mut self) -> Result<u64> {
         self.over.store(true, Ordering::Relaxed);
         let mut failed = 0;
         while let Some(ended) = self.clients.join_next().await {

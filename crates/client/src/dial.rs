@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 /// How a client connects.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ impl Dial {
             None => endpoint.connect().await,
             Some(trust) => {
                 let (config, noted) = (trust.config(), noted.clone());
-                let connector = tower::service_fn(move |uri| {
+                let connector = tower::service_fn(move |uri: Uri| {
                     let (config, noted) = (config.clone(), noted.clone());
                     async move { secured(&uri, TlsConnector::from(config), noted).await }
                 });
@@ -103,7 +103,7 @@ impl Dial {
 
 /// Connects over TLS.
 async fn secured(
-    uri: &tonic::codegen::http::Uri,
+    uri: &Uri,
     connector: TlsConnector,
     noted: Noted,
 ) -> io::Result<TokioIo<Noting>> {

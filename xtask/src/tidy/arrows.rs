@@ -63,6 +63,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "fermata-cassandra",
             "fermata-zookeeper",
             "fermata-peers",
+            "fermata-tls",
         ],
     ),
     ("fermata-examples", &["fermata-client"]),

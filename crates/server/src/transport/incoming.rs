@@ -140,7 +140,7 @@ async fn converse(
         let accepted = Stream::accept(stream, tls).await.map_err(unfit)?;
         let stream = opened.insert(accepted);
         let from = greet(stream, place, incoming).await?;
-        Ok((stream, from))
+        Ok::<_, Ended>((stream, from))
     };
     match tokio::time::timeout(GREETING_PATIENCE, greeting).await {
         Ok(Ok((stream, from))) => {
@@ -239,7 +239,7 @@ async fn greet(
     // It may say it is another node than its certificate says.
     if let Some(shown) = stream.certificates() {
         let known = incoming.roster.known();
-        let label = known.node(from.name).map_or("", |node| &node.label);
+        let label = known.node(from.name).map_or("", |node| node.label.as_str());
         named(label, shown)?;
     }
     if let Err(run) = place.take(from, theirs.run) {
