@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fermata_tls::authority::{Authority, Made, Span};
 use fermata_tls::{Files, Name};
@@ -116,11 +116,6 @@ impl Desk {
             ca,
             own: Some((certificate, key)),
         }
-    }
-
-    /// Until when the authority counts.
-    pub(crate) fn until(&self) -> SystemTime {
-        self.authority.until()
     }
 }
 

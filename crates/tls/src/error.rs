@@ -67,6 +67,9 @@ fn of_theirs(error: &CertificateError) -> String {
         CertificateError::UnknownIssuer => {
             format!("{of} is by an authority that is not trusted here")
         }
+        CertificateError::BadSignature => format!(
+            "{of} is not by the authority that is trusted here, but by another one of its name"
+        ),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("{of} is for another host than was asked for ({error})")
         }
@@ -88,7 +91,9 @@ fn told(alert: AlertDescription) -> String {
         AlertDescription::CertificateRequired => {
             "it asks for a certificate, and this end has shown none".into()
         }
-        AlertDescription::CertificateExpired => format!("it says that {here} has expired"),
+        AlertDescription::CertificateExpired => {
+            format!("it says that {here} has expired, or is not valid yet")
+        }
         AlertDescription::UnknownCA => {
             format!("it does not trust the authority of {here}")
         }

@@ -139,7 +139,7 @@ fn shown(cluster: &Cluster) -> String {
         return String::new();
     };
     let mut all = format!(" FERMATA_TLS_CA={}", files.ca.display());
-    for (certificate, key) in &files.own {
+    if let Some((certificate, key)) = &files.own {
         let (certificate, key) = (certificate.display(), key.display());
         all += &format!(" FERMATA_TLS_CERTIFICATE={certificate} FERMATA_TLS_KEY={key}");
     }

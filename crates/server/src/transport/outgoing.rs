@@ -240,7 +240,7 @@ async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<W
         stream.set_nodelay(true)?;
         let Some(keeper) = &peer.tls else {
             greet(peer, &mut stream).await?;
-            return Ok(Wire::plain(stream));
+            return Ok::<_, Error>(Wire::plain(stream));
         };
         // The certificate is judged by the node that it names, wherever that is reached.
         let host = ServerName::try_from("node").map_err(Error::other)?;
