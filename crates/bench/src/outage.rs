@@ -93,10 +93,15 @@ fn name(lease: Option<u64>) -> String {
 
 /// Milliseconds from the death to each entry, in order.
 async fn entries_after_a_death(program: &Path, lease: Option<u64>, stop: bool) -> Result<Vec<u64>> {
-    let cluster = Processes::start(program, 3, Setup {
+    let cluster = Processes::start(
+        program,
+        3,
+        Setup {
             lease,
             ..Setup::default()
-        }).await?;
+        },
+    )
+    .await?;
     let client = cluster.client(1).await?;
     let dying = NodeName(1);
     let keys = keys_by_segment();
@@ -164,10 +169,15 @@ async fn watch_all(
 ) -> Result<()> {
     let mut watched = JoinSet::new();
     for lease in leases.iter().copied() {
-        let cluster = Processes::start(program, 3, Setup {
-            lease,
-            ..Setup::default()
-        }).await?;
+        let cluster = Processes::start(
+            program,
+            3,
+            Setup {
+                lease,
+                ..Setup::default()
+            },
+        )
+        .await?;
         watched.spawn(async move { Ok::<_, anyhow::Error>((lease, seen(cluster, watch).await?)) });
     }
     let over = Arc::new(AtomicBool::new(false));

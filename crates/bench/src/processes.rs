@@ -324,7 +324,10 @@ fn certificates(dir: &Path, cluster: &ClusterConfig) -> Result<Trust> {
     for name in &names {
         let hosts = ["127.0.0.1".to_owned()];
         let (Name::Node { label: file, .. } | Name::Client { name: file, .. }) = name;
-        write(file, &authority.sign(name, &hosts, span).map_err(Error::msg)?)?;
+        write(
+            file,
+            &authority.sign(name, &hosts, span).map_err(Error::msg)?,
+        )?;
     }
     let own = (dir.join("client.pem"), dir.join("client.key"));
     let files = Files {

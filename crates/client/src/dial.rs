@@ -102,11 +102,7 @@ impl Dial {
 }
 
 /// Connects over TLS.
-async fn secured(
-    uri: &Uri,
-    connector: TlsConnector,
-    noted: Noted,
-) -> io::Result<TokioIo<Noting>> {
+async fn secured(uri: &Uri, connector: TlsConnector, noted: Noted) -> io::Result<TokioIo<Noting>> {
     let no_host = || io::Error::other("the address has no host");
     let host = uri.host().ok_or_else(no_host)?;
     // An address of version 6 is in brackets.

@@ -175,7 +175,7 @@ pub(crate) async fn ask(dial: &Dial, uri: &str) -> Result<v1::ClusterInfo, Strin
             true => "answers, but not as a node does at its gRPC address".to_owned(),
             false => "answers, but not as a node does at its gRPC address in clear: it may speak \
                       TLS"
-                .to_owned(),
+            .to_owned(),
         }),
     }
 }
@@ -237,12 +237,18 @@ mod tests {
         let first = info(vec![node(1, "ohio", "a:1"), node(2, "oregon", "b:1")]);
         let mut nodes = arrange(&Dial::default(), &given, Some(first), None);
         let next = info(vec![node(3, "oregon", "c:1"), node(2, "oregon", "b:1")]);
-        assert_eq!(learn(&Dial::default(), &mut nodes, next.clone(), None), [3, 2, 0]);
+        assert_eq!(
+            learn(&Dial::default(), &mut nodes, next.clone(), None),
+            [3, 2, 0]
+        );
         let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
         assert_eq!(left, [false, true, false, false]);
         // One that is reached elsewhere is another place.
         let moved = info(vec![node(3, "oregon", "c:2"), node(1, "ohio", "a:1")]);
-        assert_eq!(learn(&Dial::default(), &mut nodes, moved, Some("ohio")), [1, 4, 0]);
+        assert_eq!(
+            learn(&Dial::default(), &mut nodes, moved, Some("ohio")),
+            [1, 4, 0]
+        );
         let left: Vec<bool> = nodes.iter().map(|node| node.left).collect();
         assert_eq!(left, [false, false, true, true, false]);
     }
@@ -258,7 +264,10 @@ mod tests {
             ..v1::ClusterInfo::default()
         };
         let mut nodes = Vec::new();
-        assert_eq!(learn(&Dial::default(), &mut nodes, info, Some("ohio")), [2, 1, 0]);
+        assert_eq!(
+            learn(&Dial::default(), &mut nodes, info, Some("ohio")),
+            [2, 1, 0]
+        );
         assert_eq!(part(&mut nodes, 2, Some("ohio")), [1, 0, 2]);
     }
 

@@ -60,7 +60,7 @@ pub use fermata_api::Secret;
 pub use fermata_api::condition::{Change, Condition, Version};
 pub use fermata_protocol::base::{Keyspace, LockRef, Purpose, SiteId, Tag};
 pub use fermata_protocol::client::LostReason;
-pub use fermata_tls::{Files, Trust};
 pub use fermata_protocol::request::{
     Code, EntryValue, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal,
 };
+pub use fermata_tls::{Files, Trust};

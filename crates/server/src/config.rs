@@ -40,11 +40,11 @@ use fermata_protocol::base::{
     Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, LockRef, Member,
     NodeInfo, NodeName, PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
-pub use tls::{ClientCertificates, Tls, TlsConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+pub use tls::{ClientCertificates, Tls, TlsConfig};
 
 /// Everything one node is told. On the native engine every field but `node`, `data_dir` and the
 /// cluster has a default; on another one `engine` is enough.
@@ -600,9 +600,11 @@ impl ServerConfig {
         let address = given.to_socket_addrs().ok().and_then(|mut all| all.next());
         let address = address.ok_or_else(|| format!("{given:?} is not an address host:port"))?;
         if self.insecure && !self.tls.is_default() {
-            return Err("insecure is for a node without certificates, and tls names some: leave \
+            return Err(
+                "insecure is for a node without certificates, and tls names some: leave \
                         one of both out"
-                .into());
+                    .into(),
+            );
         }
         if address.ip().is_loopback() || self.insecure || !self.tls.is_default() {
             return Ok(address);

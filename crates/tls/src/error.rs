@@ -33,7 +33,9 @@ pub fn why(error: &(dyn StdError + 'static)) -> Option<String> {
         }
         // An error of input and output hides the one inside it from its sources.
         next = match error.downcast_ref::<std::io::Error>() {
-            Some(error) => error.get_ref().map(|inner| inner as &(dyn StdError + 'static)),
+            Some(error) => error
+                .get_ref()
+                .map(|inner| inner as &(dyn StdError + 'static)),
             None => error.source(),
         };
     }

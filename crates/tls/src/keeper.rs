@@ -178,18 +178,14 @@ impl Present {
         check(own, &chain, &nodes, &*certified).map_err(failed)?;
         let clients = match admits {
             Admits::Certified => certified.clone(),
-            Admits::Anybody => known()
-                .allow_unauthenticated()
-                .build()
-                .map_err(no_roots)?,
+            Admits::Anybody => known().allow_unauthenticated().build().map_err(no_roots)?,
         };
         let peers = Arc::new(ConnectingNodes {
             cluster: own.cluster,
             inner: certified,
         });
         let server = |verifier, protocols: &[&[u8]]| {
-            server(&chain, verifier, protocols)
-                .map_err(|error| failed(error::sentence(&error)))
+            server(&chain, verifier, protocols).map_err(|error| failed(error::sentence(&error)))
         };
         let client = |protocols: &[&[u8]]| {
             client(&chain, &nodes, protocols).map_err(|error| failed(error::sentence(&error)))

@@ -129,7 +129,10 @@ async fn meet(server: Arc<ServerConfig>, client: Arc<ClientConfig>, host: &str) 
 
 fn assert_said(said: &Said, word: &str) {
     let said = said.as_deref().unwrap_or("all is well");
-    assert!(said.contains(word) && !said.contains('\n'), "{word}: {said}");
+    assert!(
+        said.contains(word) && !said.contains('\n'),
+        "{word}: {said}"
+    );
 }
 
 #[tokio::test]
@@ -260,7 +263,10 @@ fn a_node_that_others_would_not_take_does_not_start() {
         (start(desk.files("app"), "a"), "and this node is"),
         (start(desk.files("over"), "a"), "expired"),
         (start(other.files("a"), "a"), "another one of its name"),
-        (start(desk.files("mixed"), "a"), "not that of the certificate"),
+        (
+            start(desk.files("mixed"), "a"),
+            "not that of the certificate",
+        ),
         (start(desk.files("empty"), "a"), "no certificate in it"),
         (start(desk.files("nothing"), "a"), "cannot read"),
     ] {
@@ -352,5 +358,10 @@ fn an_authority_signs_for_no_longer_than_it_lives_and_has_its_own_key() {
     let mixed = Authority::of(&mixed).err().unwrap();
     assert!(mixed.contains("not that of the certificate"), "{mixed}");
     let leaf = authority.sign(&client("app"), &[], days(-1, 1)).unwrap();
-    assert!(Authority::of(&leaf).err().unwrap().contains("none of an authority"));
+    assert!(
+        Authority::of(&leaf)
+            .err()
+            .unwrap()
+            .contains("none of an authority")
+    );
 }

@@ -158,10 +158,17 @@ fn hosts_of(cluster: &ClusterConfig, label: &str) -> Result<Vec<String>, Failure
 pub(crate) fn hosts<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
     let mut hosts: Vec<String> = Vec::new();
     for address in addresses {
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let host = address
+            .rsplit_once(':')
+            .map_or(address.as_str(), |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let local = host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
-        for host in [Some(host), local.then_some("localhost")].into_iter().flatten() {
+        let local = host
+            .parse()
+            .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+        for host in [Some(host), local.then_some("localhost")]
+            .into_iter()
+            .flatten()
+        {
             if !hosts.iter().any(|known| known == host) {
                 hosts.push(host.to_owned());
             }

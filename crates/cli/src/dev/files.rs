@@ -12,8 +12,8 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use fermata_server::config::{ClockConfig, ClusterConfig, GroupConfig, NodeConfig, ServerConfig};
 use fermata_server::config::TlsConfig;
+use fermata_server::config::{ClockConfig, ClusterConfig, GroupConfig, NodeConfig, ServerConfig};
 use fermata_server::wan::Profile;
 use fermata_tls::{Files, Name};
 use serde::{Deserialize, Serialize};

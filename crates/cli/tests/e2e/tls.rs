@@ -44,15 +44,32 @@ fn a_cluster_that_speaks_tls_is_for_who_shows_a_certificate() {
     let other = path(other.path());
     well(&alone(&["cert", "ca", "--dir", other]));
     let id = format!("{:032x}", 7);
-    let client = ["cert", "client", "--dir", other, "--cluster", &id, "--name", "me"];
+    let client = [
+        "cert",
+        "client",
+        "--dir",
+        other,
+        "--cluster",
+        &id,
+        "--name",
+        "me",
+    ];
     well(&alone(&client));
     let (certificate, key) = (format!("{other}/me.pem"), format!("{other}/me.key"));
     let own = ["--tls-certificate", &certificate, "--tls-key", &key];
     let shown = [&get[..], &["--tls-ca", ca], &own].concat();
-    refused(&run(dev.stranger(), &shown), 69, "does not trust the authority");
+    refused(
+        &run(dev.stranger(), &shown),
+        69,
+        "does not trust the authority",
+    );
     let not_trusted = format!("{other}/ca.pem");
     let shown = [&get[..], &["--tls-ca", &not_trusted], &own].concat();
-    refused(&run(dev.stranger(), &shown), 69, "authority that is not trusted");
+    refused(
+        &run(dev.stranger(), &shown),
+        69,
+        "authority that is not trusted",
+    );
     // A certificate is renewed while the node runs.
     let label = dev.nodes[0]["node"].as_str().expect("a label");
     let file = dev.folder().join("cluster.toml");
@@ -119,7 +136,10 @@ fn the_files_of_a_new_cluster_come_with_certificates() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = path(folder.path());
     let node = |number: u16, label: &str| {
-        format!("{label}@site-{label}=127.0.0.1:{}", ports.base + 10 * number)
+        format!(
+            "{label}@site-{label}=127.0.0.1:{}",
+            ports.base + 10 * number
+        )
     };
     let nodes = [node(0, "a"), node(1, "b"), node(2, "c")];
     let mut init = vec!["server", "init", "--tls", "--dir", dir];

@@ -402,7 +402,10 @@ impl Node {
     /// Whether another key may begin to move: as fast as the cluster's settings say, and within
     /// what may be under way at once. `more`: what is under way of a job that is in hand.
     fn may_move(&mut self, more: usize, step: &Step<'_>) -> bool {
-        let (most, planted) = (self.here.config.limits.moving_bytes, self.here.config.planted);
+        let (most, planted) = (
+            self.here.config.limits.moving_bytes,
+            self.here.config.planted,
+        );
         let fits = self.mover.load.fits(self.mover.under_way() + more, most);
         if !fits && !planted.has(Bug::MovesUnbounded) {
             return false;

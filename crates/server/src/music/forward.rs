@@ -78,9 +78,7 @@ impl Forward {
     /// Sends `call` to the node at `address` and relays what it answers.
     pub(super) async fn send(&self, address: &str, call: &Call) -> Result<MusicAnswer, Silent> {
         // An address or a target that makes no request reaches nobody.
-        let request = self
-            .request(address, call)
-            .map_err(|_| Silent::Unreached)?;
+        let request = self.request(address, call).map_err(|_| Silent::Unreached)?;
         let answered = tokio::time::timeout(ANSWER, self.exchange(request)).await;
         answered.unwrap_or(Err(Silent::Unknown))
     }

@@ -187,11 +187,7 @@ async fn receive(stream: &mut Stream, from: NodeId, shared: &Shared) -> Ended {
     }
 }
 
-async fn beat(
-    mut write: WriteHalf<&mut Stream>,
-    progress: &Progress,
-    patience: Patience,
-) -> Ended {
+async fn beat(mut write: WriteHalf<&mut Stream>, progress: &Progress, patience: Patience) -> Ended {
     let mut silence = patience.silence();
     loop {
         tokio::time::sleep(patience.beat).await;
@@ -222,11 +218,7 @@ fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, what)
 }
 
-async fn greet(
-    stream: &mut Stream,
-    place: &Place,
-    incoming: &Incoming,
-) -> Result<NodeId, Ended> {
+async fn greet(stream: &mut Stream, place: &Place, incoming: &Incoming) -> Result<NodeId, Ended> {
     let theirs = read_greeting(stream).await?;
     if theirs.magic != MAGIC {
         return Err(Ended::Refused("it speaks another protocol"));

@@ -244,6 +244,9 @@ mod tests {
         };
         let ((), heard) = tokio::join!(flushes, reads);
         assert!(heard == sent, "{} bytes", sent.len());
-        assert_eq!(wire.try_read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            wire.try_read(&mut [0; 8]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
     }
 }

@@ -2,9 +2,7 @@
 
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
-use fermata_server::config::{
-    ClientsConfig, ClockConfig, LimitsConfig, TimingConfig, TlsConfig,
-};
+use fermata_server::config::{ClientsConfig, ClockConfig, LimitsConfig, TimingConfig, TlsConfig};
 use fermata_server::local::{self, Running};
 use fermata_server::{Listeners, Medium, NodeConfig, ServerConfig, StartError};
 use std::collections::HashMap;

@@ -127,7 +127,12 @@ async fn nodes_speak_tls_alone_and_believe_a_greeting_by_its_certificate() {
     assert!(!heard.unwrap().is_empty(), "it is greeted");
     let heard = say(&peers, as_peer(dir.path(), "n3"), &as_second).await;
     assert!(heard.unwrap().is_empty(), "it is another node");
-    assert!(say(&peers, app(), &as_second).await.unwrap_or_default().is_empty());
+    assert!(
+        say(&peers, app(), &as_second)
+            .await
+            .unwrap_or_default()
+            .is_empty()
+    );
     let heard = say_in_clear(&peers, &as_second).await;
     assert!(heard.len() < as_second.len(), "no greeting: {heard:?}");
     cluster.restart(1).await;

@@ -114,6 +114,17 @@ pub(super) fn closed(stage: &mut Stage, patience: u64) -> bool {
     stage.world.run_until(until, closed)
 }
 
+/// The same, or that it is gone, since all that was owed of it has been given, too.
+pub(super) fn closed_or_gone(stage: &mut Stage, patience: u64) -> bool {
+    let (segment, until) = (stage.segment(), stage.world.now + patience);
+    let over = move |w: &World| {
+        let places = Places::of(&w.setup.cluster, &w.machines);
+        let mut pasts = places.location(segment).pasts(segment).iter();
+        pasts.all(|past| !past.open)
+    };
+    stage.world.run_until(until, over)
+}
+
 /// The segment has nothing left at these nodes, nor the group.
 pub(super) fn gone(stage: &mut Stage, names: &[NodeName]) {
     let none = |w: &World| {

@@ -1,7 +1,7 @@
 //! R9, R10: the cluster gets another read lease or format, while some nodes do not know of it,
 //! forget it, or cannot read it.
 
-use super::ring::{D, E, F, FIRST, closed, next};
+use super::ring::{D, E, F, FIRST, closed, closed_or_gone, next};
 use super::stage::{A, B, C, Stage, value};
 use super::{Scenario, policies};
 use crate::history::Heard;
@@ -441,7 +441,7 @@ fn moves_bounded(stage: &mut Stage) {
         let many = stage.world.run_until(until, crowded);
         stage.expect(!many, "one value moves at a time");
     }
-    let early = closed(stage, 1);
+    let early = closed_or_gone(stage, 1);
     stage.expect(!early, "not all has moved");
     for name in [D, B, E] {
         stage.world.stop(name, true);
@@ -450,7 +450,7 @@ fn moves_bounded(stage: &mut Stage) {
         stage.expect(!many, "one value moves at a time, whoever leads");
         stage.world.start(name);
     }
-    let moved = closed(stage, 120_000_000);
+    let moved = closed_or_gone(stage, 120_000_000);
     stage.expect(moved, "what moves one by one has moved");
     stage.section(user, "v1");
 }
