@@ -4,9 +4,9 @@
 //! **What is measured.** Two clusters of three processes on this machine, one in clear and one over
 //! TLS between nodes and to clients. Clients in closed loops, each with a key of its own, enter and
 //! put and leave, and then put inside one section each; the clusters have their turns one after the
-//! other, several times, so that both have the machine's good and bad moments. Then the cluster with
-//! TLS has a steady load, whose latencies are taken without and with a flood of handshakes at one of
-//! its nodes.
+//! other, several times, so that both have the machine's good and bad moments. Then the cluster
+//! with TLS has a steady load, whose latencies are taken without and with a flood of handshakes at
+//! one of its nodes.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -651,7 +651,7 @@ within --states, or transactions lack what would decide them."#;
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Load a running cluster, each client in a closed loop.
-    Load(OnKeys<LoadArgs>),
+    Load(Box<OnKeys<LoadArgs>>),
     /// What clients that only hold connections cost the others, on a cluster of its own.
     Crowd(CrowdArgs),
 }

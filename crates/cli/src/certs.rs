@@ -94,11 +94,7 @@ impl Desk {
             Name::Node { label, .. } => label,
             Name::Client { name, .. } => name,
         };
-        if file == AUTHORITY || file.is_empty() || file.contains(['/', '\\']) || file == ".." {
-            return Err(Failure::usage(format!(
-                "{file:?} names a file here, and cannot: choose another name"
-            )));
-        }
+        check(file)?;
         let mut span = lasting(days.unwrap_or(SIGNED_DAYS));
         if days.is_none() {
             span.until = span.until.min(self.authority.until());
@@ -128,6 +124,20 @@ pub(crate) fn paths(dir: &Path, file: &str) -> [PathBuf; 3] {
     ]
 }
 
+/// Whether a label or name may be that of files beside the authority's.
+///
+/// # Errors
+/// [`Exit::Usage`](crate::exit::Exit::Usage): it may not.
+pub(crate) fn check(file: &str) -> Result<(), Failure> {
+    let plain = !file.is_empty() && !file.contains(['/', '\\']) && file != "..";
+    match plain && file != AUTHORITY {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "{file:?} names files beside the authority's, and cannot: choose another name"
+        ))),
+    }
+}
+
 fn lasting(days: u32) -> Span {
     Span::lasting(DAY * days)
 }
@@ -138,7 +148,8 @@ fn store(dir: &Path, file: &str, made: &Made, replace: bool) -> Result<(), Failu
     for path in [&certificate, &key] {
         if path.exists() && !replace {
             return Err(Failure::usage(format!(
-                "{} is there already: say --replace, or choose another name or --dir",
+                "{} is there already: choose another name or --dir, or, for a node or a client, \
+                 say --replace",
                 path.display()
             )));
         }

@@ -85,7 +85,10 @@ impl Dial {
         let connected = match &self.tls {
             None => endpoint.connect().await,
             Some(trust) => {
-                let (config, noted) = (trust.config(), noted.clone());
+                let mut config = (*trust.config()).clone();
+                // Whoever ends TLS before the node has to know what is inside.
+                config.alpn_protocols = vec![b"h2".to_vec()];
+                let (config, noted) = (Arc::new(config), noted.clone());
                 let connector = tower::service_fn(move |uri: Uri| {
                     let (config, noted) = (config.clone(), noted.clone());
                     async move { secured(&uri, TlsConnector::from(config), noted).await }
@@ -126,6 +129,26 @@ struct Noting {
     fresh: bool,
 }
 
+impl Noting {
+    /// Whoever refuses says why and hangs up: that is read before it shows that nothing more is
+    /// taken.
+    fn or_heard<A>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        done: Poll<io::Result<A>>,
+    ) -> Poll<io::Result<A>> {
+        if !self.fresh || !matches!(done, Poll::Ready(Err(_))) {
+            return done;
+        }
+        let mut room = [0; 1];
+        match self.as_mut().poll_read(cx, &mut ReadBuf::new(&mut room)) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => done,
+        }
+    }
+}
+
 impl AsyncRead for Noting {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -136,8 +159,10 @@ impl AsyncRead for Noting {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &read {
             Poll::Ready(Err(error)) if self.fresh => {
-                let mut said = self.noted.0.lock().unwrap_or_else(PoisonError::into_inner);
-                *said = fermata_tls::why(error);
+                if let Some(said) = fermata_tls::refused(error) {
+                    let noted = self.noted.0.lock();
+                    *noted.unwrap_or_else(PoisonError::into_inner) = Some(said);
+                }
             }
             Poll::Ready(Ok(())) if buf.filled().len() > before => self.fresh = false,
             _ => {}
@@ -152,11 +177,13 @@ impl AsyncWrite for Noting {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.or_heard(cx, done)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let done = Pin::new(&mut self.stream).poll_flush(cx);
+        self.or_heard(cx, done)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

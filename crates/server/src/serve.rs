@@ -324,14 +324,18 @@ fn read_certificates(resolved: &Resolved) -> Result<Option<Arc<Keeper>>, StartEr
 
 /// Takes certificates as they change, and tells of those that are over soon.
 async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
-    let (mut told, mut complaint) = (None, String::new());
+    let (mut told, mut complaint) = (None, (String::new(), false));
     loop {
-        match keeper.reread() {
+        let looking = keeper.clone();
+        let looked = tokio::task::spawn_blocking(move || looking.reread()).await;
+        match looked.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(true) => tracing::info!("certificates have changed, and count from now on"),
-            Ok(false) => complaint.clear(),
-            Err(why) if why != complaint => {
+            Ok(false) => complaint = (String::new(), false),
+            // Files are replaced one by one: between two looks they may not fit each other.
+            Err(why) if why != complaint.0 => complaint = (why, false),
+            Err(why) if !complaint.1 => {
                 tracing::error!("certificates have changed and do not count: {why}");
-                complaint = why;
+                complaint.1 = true;
             }
             Err(_) => {}
         }
@@ -340,8 +344,13 @@ async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
         let soon = endings.iter().filter(|ending| ending.left() < ENDS_SOON);
         let again = told.is_none_or(|at: Instant| at.elapsed() >= ENDS_TOLD);
         for ending in soon.filter(|_| again) {
-            let (what, days) = (ending.what, ending.left() / 86_400);
-            tracing::warn!("the {what} of this node is over in {days} days: renew it");
+            match (ending.what, ending.left()) {
+                (what, ..=0) => tracing::error!("the {what} of this node is over: renew it"),
+                (what, left) => {
+                    let days = left / 86_400;
+                    tracing::warn!("the {what} of this node is over in {days} days: renew it");
+                }
+            }
             told = Some(Instant::now());
         }
         tokio::time::sleep(CERTIFICATES_LOOK).await;

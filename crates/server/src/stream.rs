@@ -6,10 +6,14 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+/// How long one that is refused may take to hang up.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// What is read from and written to.
 pub(crate) enum Stream {
@@ -28,8 +32,14 @@ impl Stream {
         Ok(match tls {
             None => Stream::Plain(stream),
             Some(config) => {
-                let accepted = TlsAcceptor::from(config).accept(stream).await?;
-                Stream::Tls(Box::new(accepted))
+                let accepted = TlsAcceptor::from(config).accept(stream).into_fallible();
+                match accepted.await {
+                    Ok(accepted) => Stream::Tls(Box::new(accepted)),
+                    Err((error, stream)) => {
+                        part(stream).await;
+                        return Err(error);
+                    }
+                }
             }
         })
     }
@@ -42,6 +52,14 @@ impl Stream {
         }
     }
 
+    /// Over TLS: what both have agreed to speak, by ALPN's word.
+    pub(crate) fn protocol(&self) -> Option<Option<&[u8]>> {
+        match self {
+            Stream::Plain(_) => None,
+            Stream::Tls(stream) => Some(stream.get_ref().1.alpn_protocol()),
+        }
+    }
+
     /// The socket.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
@@ -49,6 +67,19 @@ impl Stream {
             Stream::Tls(stream) => stream.get_ref().0,
         }
     }
+}
+
+/// Closes a connection on which the other end was told why it is refused. What it still sends is
+/// read, and forgotten: closed with something unread, it would be cut off, and not hear that.
+async fn part(mut stream: TcpStream) {
+    let read = async {
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok::<_, io::Error>(())
+    };
+    // Who does not hang up then does not want to know.
+    let _ = tokio::time::timeout(PARTING, read).await;
 }
 
 impl AsyncRead for Stream {

@@ -42,6 +42,13 @@ pub fn why(error: &(dyn StdError + 'static)) -> Option<String> {
     None
 }
 
+/// Why the other end has refused this one, which it says once both speak in secret: nobody in
+/// between has made it up. None: it has not.
+pub fn refused(error: &std::io::Error) -> Option<String> {
+    let inner = error.get_ref()?.downcast_ref::<Error>()?;
+    matches!(inner, Error::AlertReceived(_)).then(|| sentence(inner))
+}
+
 /// A sentence, without its full stop.
 pub(crate) fn sentence(error: &Error) -> String {
     match error {
@@ -66,12 +73,9 @@ fn of_theirs(error: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             format!("{of} is not valid yet, or the clock of this machine is behind")
         }
-        CertificateError::UnknownIssuer => {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             format!("{of} is by an authority that is not trusted here")
         }
-        CertificateError::BadSignature => format!(
-            "{of} is not by the authority that is trusted here, but by another one of its name"
-        ),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!("{of} is for another host than was asked for ({error})")
         }
@@ -96,7 +100,7 @@ fn told(alert: AlertDescription) -> String {
         AlertDescription::CertificateExpired => {
             format!("it says that {here} has expired, or is not valid yet")
         }
-        AlertDescription::UnknownCA => {
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             format!("it does not trust the authority of {here}")
         }
         AlertDescription::BadCertificate

@@ -2,7 +2,7 @@
 
 use crate::files::{Chain, Files, Material, Text, not_after};
 use crate::name::Name;
-use crate::verify::{ConnectingNodes, ServingNodes};
+use crate::verify::{Connecting, ServingNodes, Whom};
 use crate::{VERSIONS, error, provider};
 use rustls::client::Resumption;
 use rustls::pki_types::{ServerName, UnixTime};
@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What nodes speak between them, by ALPN's word (RFC 7301): whoever relays a connection of a client
-/// to a node's port for peers gets no further than this.
+/// What nodes speak between them, by ALPN's word (RFC 7301), and demand of each other: whoever
+/// relays a connection of a client to a node's port for peers gets no further than this.
 pub const PEERS_PROTOCOL: &[u8] = b"fermata-peers";
 
 /// What clients speak.
@@ -141,7 +141,8 @@ impl Keeper {
         self.look(|now| now.to_faces.clone())
     }
 
-    /// When the node's certificate, and the first of its authorities', are over.
+    /// When the node's certificate is over, or one between it and its authority, and when the first
+    /// of the authorities' is.
     pub fn endings(&self) -> Vec<Ending> {
         self.look(|now| now.endings.clone())
     }
@@ -180,10 +181,14 @@ impl Present {
             Admits::Certified => certified.clone(),
             Admits::Anybody => known().allow_unauthenticated().build().map_err(no_roots)?,
         };
-        let peers = Arc::new(ConnectingNodes {
-            cluster: own.cluster,
-            inner: certified,
-        });
+        let connecting = |whom, inner| -> Arc<dyn ClientCertVerifier> {
+            let cluster = own.cluster;
+            Arc::new(Connecting {
+                whom,
+                cluster,
+                inner,
+            })
+        };
         let server = |verifier, protocols: &[&[u8]]| {
             server(&chain, verifier, protocols).map_err(|error| failed(error::sentence(&error)))
         };
@@ -191,7 +196,7 @@ impl Present {
             client(&chain, &nodes, protocols).map_err(|error| failed(error::sentence(&error)))
         };
         let mut endings = Vec::new();
-        let certificate = not_after(chain.first());
+        let certificate = chain.certificates.iter().filter_map(not_after).min();
         endings.extend(certificate.map(|at| Ending {
             what: "certificate",
             at,
@@ -202,8 +207,8 @@ impl Present {
             at,
         }));
         Ok(Present {
-            faces: server(clients, &FACES_PROTOCOLS)?,
-            peers: server(peers, &[PEERS_PROTOCOL])?,
+            faces: server(connecting(Whom::Clients, clients), &FACES_PROTOCOLS)?,
+            peers: server(connecting(Whom::Nodes, certified), &[PEERS_PROTOCOL])?,
             to_peers: client(&[PEERS_PROTOCOL])?,
             to_faces: client(&[])?,
             endings,

@@ -29,7 +29,7 @@ mod name;
 mod verify;
 
 pub use client::Trust;
-pub use error::why;
+pub use error::{refused, why};
 pub use files::Files;
 pub use keeper::{Admits, Ending, Keeper, Own, PEERS_PROTOCOL};
 pub use name::Name;

@@ -75,14 +75,43 @@ impl ServerCertVerifier for ServingNodes {
     }
 }
 
-/// Takes nodes of the cluster for clients, of those that `inner` takes.
+/// Whether a certificate names nobody of another cluster: an authority may have several. One that
+/// is no name of ours says nothing of clusters.
+fn is_ours(cluster: u128, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+    match Name::of(certificate) {
+        Ok(Name::Node { cluster: of, .. } | Name::Client { cluster: of, .. }) if of != cluster => {
+            Err(unfit("its certificate is of another cluster".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whom a node takes that connects to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom {
+    /// Nodes of the cluster.
+    Nodes,
+    /// Anybody but who is of another cluster.
+    Clients,
+}
+
+/// Takes those, of whom `inner` takes.
 #[derive(Debug)]
-pub(crate) struct ConnectingNodes {
+pub(crate) struct Connecting {
+    pub(crate) whom: Whom,
     pub(crate) cluster: u128,
     pub(crate) inner: Arc<dyn ClientCertVerifier>,
 }
 
-impl ClientCertVerifier for ConnectingNodes {
+impl ClientCertVerifier for Connecting {
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.inner.root_hint_subjects()
     }
@@ -96,7 +125,10 @@ impl ClientCertVerifier for ConnectingNodes {
         let verified = self
             .inner
             .verify_client_cert(end_entity, intermediates, now)?;
-        is_node(self.cluster, end_entity)?;
+        match self.whom {
+            Whom::Nodes => is_node(self.cluster, end_entity)?,
+            Whom::Clients => is_ours(self.cluster, end_entity)?,
+        }
         Ok(verified)
     }
 

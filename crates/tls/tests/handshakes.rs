@@ -20,7 +20,11 @@ fn node(cluster: u128, label: &str) -> Name {
 }
 
 fn client(name: &str) -> Name {
-    let (cluster, name) = (CLUSTER, name.to_owned());
+    client_of(CLUSTER, name)
+}
+
+fn client_of(cluster: u128, name: &str) -> Name {
+    let name = name.to_owned();
     Name::Client { cluster, name }
 }
 
@@ -43,11 +47,7 @@ struct Desk {
 
 impl Desk {
     fn new() -> Desk {
-        Desk::called("test")
-    }
-
-    fn called(called: &str) -> Desk {
-        let made = Authority::make(called, days(-1, 100)).unwrap();
+        let made = Authority::make("test", days(-1, 100)).unwrap();
         let desk = Desk {
             dir: tempfile::tempdir().unwrap(),
             authority: Authority::of(&made).unwrap(),
@@ -161,6 +161,12 @@ async fn only_nodes_of_the_cluster_are_peers() {
     let (served, connected) = meet(foreign.peers(), a.to_peers(), "x").await;
     assert!(served.is_some());
     assert_said(&connected, "another cluster");
+    // It does not look at whom it meets.
+    let mut blind = (*desk.trust("foreign")).clone();
+    blind.alpn_protocols = vec![fermata_tls::PEERS_PROTOCOL.to_vec()];
+    let (served, connected) = meet(a.peers(), Arc::new(blind), "localhost").await;
+    assert_said(&served, "another cluster");
+    assert_said(&connected, "refuses this end's certificate");
     // A client that says what peers say.
     let mut app = (*desk.trust("app")).clone();
     app.alpn_protocols = vec![fermata_tls::PEERS_PROTOCOL.to_vec()];
@@ -196,6 +202,13 @@ async fn clients_know_a_node_by_its_host_and_show_a_certificate_or_need_not() {
     let (served, connected) = meet(a.faces(), nobody.clone(), "localhost").await;
     assert_said(&served, "shows no certificate");
     assert_said(&connected, "asks for a certificate");
+    // One authority may have several clusters.
+    for name in [node(8, "a"), client_of(8, "app")] {
+        desk.sign("foreign", &name, days(-1, 1));
+        let (served, connected) = meet(a.faces(), desk.trust("foreign"), "localhost").await;
+        assert_said(&served, "of another cluster");
+        assert_said(&connected, "refuses this end's certificate");
+    }
     let open = keeper(desk.files("a"), CLUSTER, "a", Admits::Anybody).unwrap();
     let met = meet(open.faces(), nobody, "localhost").await;
     assert_eq!(met, (None, None));
@@ -216,7 +229,7 @@ async fn certificates_that_are_over_or_not_yet_valid_or_of_others_are_refused() 
         assert_said(&served, ours);
         assert_said(&connected, theirs);
     }
-    let other = Desk::called("other");
+    let other = Desk::new();
     other.sign("app", &client("app"), days(-1, 1));
     // It trusts this authority, and shows what another one has signed.
     std::fs::copy(desk.path("ca.pem"), other.path("ca.pem")).unwrap();
@@ -262,7 +275,7 @@ fn a_node_that_others_would_not_take_does_not_start() {
         (start(desk.files("a"), "b"), "and this node is"),
         (start(desk.files("app"), "a"), "and this node is"),
         (start(desk.files("over"), "a"), "expired"),
-        (start(other.files("a"), "a"), "another one of its name"),
+        (start(other.files("a"), "a"), "not trusted"),
         (
             start(desk.files("mixed"), "a"),
             "not that of the certificate",

@@ -45,17 +45,26 @@ pub(crate) struct ClusterOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct TlsOptions {
     /// Speak TLS alone, and trust the authorities in this file. [env: FERMATA_TLS_CA]
-    #[arg(long = "tls-ca", value_name = "FILE")]
+    #[arg(id = "tls-ca", long = "tls-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The client's certificate, for nodes that ask for one. [env: FERMATA_TLS_CERTIFICATE]
-    #[arg(long = "tls-certificate", value_name = "FILE")]
+    #[arg(id = "tls-certificate", long = "tls-certificate", value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// Its key. [env: FERMATA_TLS_KEY]
-    #[arg(long = "tls-key", value_name = "FILE")]
+    #[arg(id = "tls-key", long = "tls-key", value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
 impl TlsOptions {
+    /// These, and each that is not given from the others.
+    fn or(self, others: TlsOptions) -> TlsOptions {
+        TlsOptions {
+            ca: self.ca.or(others.ca),
+            certificate: self.certificate.or(others.certificate),
+            key: self.key.or(others.key),
+        }
+    }
+
     /// Where the files are; none: in clear.
     fn files(self) -> Result<Option<Files>, String> {
         match (self.ca, self.certificate, self.key) {
@@ -159,18 +168,24 @@ impl Global {
             tls: None,
             json,
         };
-        let tls = match own.tls == TlsOptions::default() {
-            true => &before.cluster.tls,
-            false => &own.tls,
+        let file = |name: &str| {
+            let named = variable(name).filter(|value| !value.is_empty());
+            named.map(PathBuf::from)
         };
-        let mut all = given.or_environment(&variable)?;
-        all.tls = secured(tls.clone(), variable)?;
+        let there = TlsOptions {
+            ca: file("FERMATA_TLS_CA"),
+            certificate: file("FERMATA_TLS_CERTIFICATE"),
+            key: file("FERMATA_TLS_KEY"),
+        };
+        let tls = (own.tls.clone()).or(before.cluster.tls.clone()).or(there);
+        let mut all = given.or_environment(variable)?;
+        all.tls = tls.files()?;
         Ok(all)
     }
 
     fn or_environment(
         mut self,
-        variable: &impl Fn(&str) -> Option<OsString>,
+        variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Global, String> {
         // A variable that is set to nothing counts as one that is not set.
         let text = |name: &str| match variable(name).filter(|value| !value.is_empty()) {
@@ -215,26 +230,6 @@ impl Global {
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(TIMEOUT)
     }
-}
-
-/// What the options say of TLS, or, where they say nothing, the environment.
-fn secured(
-    given: TlsOptions,
-    variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Option<Files>, String> {
-    if given != TlsOptions::default() {
-        return given.files();
-    }
-    let file = |name: &str| {
-        let named = variable(name).filter(|value| !value.is_empty());
-        named.map(PathBuf::from)
-    };
-    let there = TlsOptions {
-        ca: file("FERMATA_TLS_CA"),
-        certificate: file("FERMATA_TLS_CERTIFICATE"),
-        key: file("FERMATA_TLS_KEY"),
-    };
-    there.files()
 }
 
 impl KeyOptions {
@@ -395,7 +390,7 @@ mod tests {
         let given = global(&["get", "k", "--tls-ca", "own"], all).unwrap();
         let own = Files {
             ca: "own".into(),
-            own: None,
+            ..there
         };
         assert_eq!(given.tls, Some(own));
         for (args, word) in [

@@ -395,7 +395,6 @@ fn range(numbers: impl Iterator<Item = u64>) -> String {
     }
 }
 
-/// What nodes have refused or ended of their connections; nothing where there was none.
 /// A line for what is not secured, or soon will not be.
 fn security_lines(asked: &[Asked]) -> Vec<String> {
     let mut lines = Vec::new();
@@ -423,6 +422,7 @@ fn security_lines(asked: &[Asked]) -> Vec<String> {
     lines
 }
 
+/// What nodes have refused or ended of their connections; nothing where there was none.
 fn closed_lines(asked: &[Asked]) -> String {
     let mut table = Table::new(&["node", "face", "count", "last", "with", "cause"]);
     let mut any = false;

@@ -14,8 +14,8 @@
 //! connection has [`Clients::head`], and later [`Clients::idle`], which needs no notion of bytes:
 //! half a head is no request. A body has a clock of its own.
 //!
-//! **TLS.** Hands are shaken in the connection's own place and time, so that whoever does not get on
-//! with that goes as one who never asks.
+//! **TLS.** Hands are shaken in the connection's own place and time, so that whoever does not get
+//! on with that goes as one who never asks.
 //!
 //! **Invariants.** L1: no descriptor that the node keeps for itself is a client's. L2: a connection
 //! with an open request is closed for nobody else. L3: a place is free when its connection is

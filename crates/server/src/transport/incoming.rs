@@ -6,7 +6,7 @@
 //! time, and holds up the others until it has them.
 
 use super::ending::{BEAT, Ended, Patience};
-use super::outgoing::{named, read_greeting, write_greeting};
+use super::outgoing::{named, read_greeting, speaks, write_greeting};
 use super::places::{Leave, Place, Places};
 use super::told::Told;
 use super::{GREETING_PATIENCE, Greeting, MAGIC, NOBODY, Run};
@@ -139,6 +139,7 @@ async fn converse(
         let tls = incoming.tls.as_ref().map(|keeper| keeper.peers());
         let accepted = Stream::accept(stream, tls).await.map_err(unfit)?;
         let stream = opened.insert(accepted);
+        speaks(stream.protocol())?;
         let from = greet(stream, place, incoming).await?;
         Ok::<_, Ended>((stream, from))
     };

@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use fermata_driver::outgoing::{Bounds, FRAME_MAX, Queue, frames};
 use fermata_protocol::{Message, wire};
 use fermata_tls::rustls::pki_types::ServerName;
-use fermata_tls::{Keeper, Name};
+use fermata_tls::{Keeper, Name, PEERS_PROTOCOL};
 use metrics::{Counter, Gauge};
 use std::io::{Error, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +30,9 @@ const EMPTY: [u8; wire::frame::LENGTH] = [0; wire::frame::LENGTH];
 /// First and longest pause between attempts to connect.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
-/// The first two bytes of a TLS handshake (RFC 8446, section 5.1), where a length is expected.
-const TLS_HANDSHAKE: usize = 0x1603;
+/// The first two bytes of a handshake and of an alert of TLS (RFC 8446, section 5.1), where a
+/// length is expected.
+const OF_TLS: [usize; 2] = [0x1603, 0x1503];
 
 /// Bytes of messages, by weight, that are little.
 const LITTLE: usize = 16 << 10;
@@ -246,7 +247,9 @@ async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<W
         let host = ServerName::try_from("node").map_err(Error::other)?;
         let connector = TlsConnector::from(keeper.to_peers());
         let mut stream = connector.connect(host, stream).await?;
-        named(&peer.label, stream.get_ref().1.peer_certificates())?;
+        let far = stream.get_ref().1;
+        speaks(Some(far.alpn_protocol()))?;
+        named(&peer.label, far.peer_certificates())?;
         greet(peer, &mut stream).await?;
         let (stream, connection) = stream.into_inner();
         Ok(Wire::tls(stream, connection))
@@ -258,6 +261,18 @@ async fn connect(peer: &Outgoing, address: &str, patience: Patience) -> Result<W
         }),
         Ok(done) => done,
         Err(_) => Err(Error::from(ErrorKind::TimedOut)),
+    }
+}
+
+/// Whether the other end of a connection over TLS, if it is one, says that it speaks what peers do.
+pub(super) fn speaks(protocol: Option<Option<&[u8]>>) -> Result<(), Error> {
+    match protocol {
+        None => Ok(()),
+        Some(Some(word)) if word == PEERS_PROTOCOL => Ok(()),
+        Some(_) => {
+            let why = "it does not speak the protocol of this port";
+            Err(Error::new(ErrorKind::InvalidData, why))
+        }
     }
 }
 
@@ -282,8 +297,10 @@ async fn greet(
     peer: &Outgoing,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> Result<(), Error> {
-    write_greeting(stream, &peer.greeting).await?;
+    // Whoever refuses this end says why and hangs up, so that a greeting may not get through.
+    let written = write_greeting(stream, &peer.greeting).await;
     let theirs = read_greeting(stream).await.map_err(unsaid)?;
+    written?;
     let invalid = ErrorKind::InvalidData;
     match (
         misfit(&peer.greeting, &theirs),
@@ -382,7 +399,7 @@ pub(super) async fn read_greeting(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<Greeting, Error> {
     let length = stream.read_u32().await? as usize;
-    if length >> 16 == TLS_HANDSHAKE {
+    if OF_TLS.contains(&(length >> 16)) {
         return Err(Error::new(
             ErrorKind::InvalidData,
             "it speaks TLS, and this node does not",

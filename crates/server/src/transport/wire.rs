@@ -29,6 +29,11 @@ impl Write for AtOnce<'_> {
         self.0.try_write(bytes)
     }
 
+    /// TLS has a piece for each record.
+    fn write_vectored(&mut self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(pieces)
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -161,8 +166,12 @@ impl Wire {
             }
             let processed = tls.process_new_packets();
             // It may have an answer, or an alert; whoever writes next gives it, too.
-            self.give(&mut tls)?;
-            processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            let given = self.give(&mut tls);
+            processed.map_err(|error| {
+                let why = fermata_tls::why(&error).unwrap_or_default();
+                io::Error::new(ErrorKind::InvalidData, why)
+            })?;
+            given?;
         }
     }
 }

@@ -61,17 +61,11 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
             )));
         }
     }
-    let mut sites: Vec<String> = Vec::new();
-    for node in &nodes {
-        if !sites.contains(&node.site) {
-            sites.push(node.site.clone());
-        }
-    }
     let cluster = ClusterConfig {
         id: format!("{:032x}", random_id()?),
         segment_bits: args.segment_bits,
         lowest_ref: 1,
-        sites,
+        sites: sites_of(&nodes),
         nodes: nodes.clone(),
         groups: Vec::new(),
     };
@@ -93,6 +87,9 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         };
         whole.resolve().map_err(Failure::usage)?;
     }
+    if args.tls {
+        check_labels(&nodes)?;
+    }
     let failed = |error| Failure::local(args.dir.display(), error);
     std::fs::create_dir_all(&args.dir).map_err(failed)?;
     let mut written = vec![new_file(&args.dir, "cluster", &cluster)?];
@@ -113,6 +110,29 @@ pub(crate) fn run(args: &InitArgs) -> Result<(), Failure> {
         "wrote {}\ncopy {copied} to each machine; there: fermata server --config LABEL.toml",
         written.join(" ")
     ))
+}
+
+/// The sites, in the order in which nodes name them.
+fn sites_of(nodes: &[NodeConfig]) -> Vec<String> {
+    let mut sites: Vec<String> = Vec::new();
+    for node in nodes {
+        if !sites.contains(&node.site) {
+            sites.push(node.site.clone());
+        }
+    }
+    sites
+}
+
+/// Refuses labels that cannot be those of certificates, before anything is written.
+fn check_labels(nodes: &[NodeConfig]) -> Result<(), Failure> {
+    for node in nodes {
+        certs::check(&node.label)?;
+        if node.label == CLIENT {
+            let sentence = format!("{CLIENT:?} is the first client: choose another label");
+            return Err(Failure::usage(sentence));
+        }
+    }
+    Ok(())
 }
 
 /// Where certificates are, beside a node's file.

@@ -453,13 +453,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
     overlay_section(&mut table, "clients", numbers(clients)?)?;
     let clock = [("bound_us", args.clock.clock_bound_us)];
     overlay_section(&mut table, "clock", numbers(clock)?)?;
-    let tls = [
-        ("ca", args.tls.tls_ca.map(text)),
-        ("certificate", args.tls.tls_certificate.map(text)),
-        ("key", args.tls.tls_key.map(text)),
-        ("clients", args.tls.tls_clients.map(Into::into)),
-    ];
-    overlay_section(&mut table, "tls", tls)?;
+    overlay_section(&mut table, "tls", certificates(args.tls))?;
     overlay_engine(&mut table, args.engine, password)?;
     if table.is_empty() {
         return Err(
@@ -474,6 +468,16 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
     );
     let one_line = |error: toml::de::Error| format!("{source}: {}", error.message().trim());
     toml::Value::Table(table).try_into().map_err(one_line)
+}
+
+/// `[tls]`.
+fn certificates(args: TlsArgs) -> [(&'static str, Option<toml::Value>); 4] {
+    [
+        ("ca", args.tls_ca.map(text)),
+        ("certificate", args.tls_certificate.map(text)),
+        ("key", args.tls_key.map(text)),
+        ("clients", args.tls_clients.map(Into::into)),
+    ]
 }
 
 /// `[join]`.
