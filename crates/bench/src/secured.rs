@@ -79,7 +79,8 @@ pub(crate) async fn run(args: SecuredArgs) -> Result<()> {
         let seconds = (u64::from(args.turns) * args.seconds) as f64;
         let [clear, tls] = done.map(|done| done as f64 / seconds);
         println!(
-            "{load:?} per second, {} clients: {clear:.0} in clear, {tls:.0} over TLS, {:.2} of that",
+            "{load:?} per second, {} clients: {clear:.0} in clear, {tls:.0} over TLS, {:.2} of \
+             that",
             args.clients,
             tls / clear
         );

@@ -317,7 +317,7 @@ async fn files_are_taken_as_they_change_and_not_where_they_are_of_no_use() {
 async fn an_authority_is_replaced_without_a_stop() {
     let (desk, next) = (Desk::new(), Desk::new());
     let both = |authorities: &[&Path]| {
-        let read = authorities.iter().map(|at| std::fs::read_to_string(at));
+        let read = authorities.iter().map(std::fs::read_to_string);
         read.collect::<Result<Vec<_>, _>>().unwrap().concat()
     };
     for label in ["a", "b"] {
