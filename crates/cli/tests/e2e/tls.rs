@@ -27,7 +27,7 @@ fn a_cluster_that_speaks_tls_is_for_who_shows_a_certificate() {
     let tls = dev.folder().join("tls");
     let ca = dev.tls["ca"].as_str().expect("announced");
     well(&dev.run(&["put", "k", "v"]));
-    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v\n");
+    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v");
     let state = dev.json(&["status"]);
     for node in state["nodes"].as_array().expect("nodes") {
         assert_eq!(node["security"]["tls"], true, "{node}");
@@ -91,7 +91,7 @@ fn a_cluster_that_speaks_tls_is_for_who_shows_a_certificate() {
         let said = text(&dev.run(&["status"]).stdout);
         said.contains(&format!("{label}: a certificate is over in "))
     });
-    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v\n");
+    assert_eq!(text(&dev.run(&["get", "k"]).stdout), "v");
 }
 
 #[test]
@@ -118,12 +118,15 @@ fn a_node_joins_with_its_own_certificate_and_with_no_other() {
         command.arg("--tls-ca").arg(tls.join("ca.pem"));
         command
     };
-    for label in ["somebody", "foreign"] {
+    for (label, exit, why) in [
+        ("somebody", 2, "and this node is fermata://"),
+        ("foreign", 69, "it refuses this end's certificate"),
+    ] {
         let mut command = with(label);
         command.stderr(std::process::Stdio::piped());
         let ended = command.output().expect("it runs");
-        refused(&ended, 2, "and this node is fermata://");
-        refused(&ended, 2, "nothing was changed");
+        refused(&ended, exit, why);
+        refused(&ended, exit, "nothing was changed");
     }
     let _node = ByHand(with("new-0").spawn().expect("a node starts"));
     eventually("the node takes part", || hears(&dev, "new-0"));

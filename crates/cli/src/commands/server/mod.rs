@@ -522,6 +522,11 @@ fn load(path: &Path) -> Result<toml::Table, String> {
     if let Some(toml::Value::Table(engine)) = table.get_mut("engine") {
         relative(engine, "password_file", path);
     }
+    if let Some(toml::Value::Table(tls)) = table.get_mut("tls") {
+        for field in ["ca", "certificate", "key"] {
+            relative(tls, field, path);
+        }
+    }
     Ok(table)
 }
 
