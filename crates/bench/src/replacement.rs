@@ -7,7 +7,7 @@
 //! stands what the disk can do, a file of the same bytes written and flushed just before, and
 //! what share of the processors was used. Then a replacement is interrupted by SIGKILL of the node
 //! that comes, half way, and goes on when it is back; the report has how much longer it took in
-//! all. At the end it says what the directories hold.
+//! all than one alone just before. At the end it says what the directories hold.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,9 @@ pub(crate) async fn run(args: ReplacementArgs) -> Result<()> {
     print!("at {} per second and node, ", args.move_rate);
     bench.beside_a_load(alone).await?;
     bench.settle("off").await?;
-    bench.interrupted(alone).await?;
+    // What was moved and deleted before counts for both.
+    let again = bench.alone().await?;
+    bench.interrupted(again).await?;
     println!("directories: {}", bench.sizes()?);
     tokio::time::sleep(SPACE).await;
     println!("{} s later: {}", SPACE.as_secs(), bench.sizes()?);
