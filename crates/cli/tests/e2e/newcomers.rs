@@ -1,5 +1,6 @@
 //! Nodes that join the cluster of a test.
 
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{ByHand, Dev, Ports, eventually, fermata, status, text};
@@ -60,9 +61,7 @@ impl Newcomers {
 
     /// A node that does not start: its exit status and what it says.
     pub(crate) fn refused(&self, number: u16, site: &str) -> (i32, String) {
-        let mut command = self.command(number, site);
-        let ended = command.stderr(Stdio::piped()).output().expect("it runs");
-        (status(&ended), text(&ended.stderr))
+        ended(self.command(number, site))
     }
 
     /// A client of these nodes alone.
@@ -73,6 +72,21 @@ impl Newcomers {
         command.env("FERMATA_ENDPOINTS", all.join(","));
         command
     }
+}
+
+/// How a node ends that should not start, and what it says.
+pub(crate) fn ended(mut command: Command) -> (i32, String) {
+    let mut node = ByHand(command.stderr(Stdio::piped()).spawn().expect("it runs"));
+    let mut ended = None;
+    eventually("the node is refused", || {
+        ended = node.0.try_wait().expect("it can be waited for");
+        ended.is_some()
+    });
+    let mut said = String::new();
+    let mut stderr = node.0.stderr.take().expect("stderr is piped");
+    stderr.read_to_string(&mut said).expect("text");
+    let exit = ended.and_then(|ended| ended.code());
+    (exit.expect("it was not killed"), said)
 }
 
 pub(crate) fn run(mut command: Command, args: &[&str]) -> Output {

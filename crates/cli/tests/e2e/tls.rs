@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::newcomers::{Newcomers, hears, run, well};
+use crate::newcomers::{Newcomers, ended, hears, run, well};
 use crate::support::{ByHand, Dev, eventually, fermata, json, status, text};
 
 /// Runs `fermata` with nothing of a cluster.
@@ -122,11 +122,10 @@ fn a_node_joins_with_its_own_certificate_and_with_no_other() {
         ("somebody", 2, "and this node is fermata://"),
         ("foreign", 69, "it refuses this end's certificate"),
     ] {
-        let mut command = with(label);
-        command.stderr(std::process::Stdio::piped());
-        let ended = command.output().expect("it runs");
-        refused(&ended, exit, why);
-        refused(&ended, exit, "nothing was changed");
+        let (ended, said) = ended(with(label));
+        assert_eq!(ended, exit, "{said}");
+        assert!(said.contains(why), "{why}: {said}");
+        assert!(said.contains("nothing was changed"), "{said}");
     }
     let _node = ByHand(with("new-0").spawn().expect("a node starts"));
     eventually("the node takes part", || hears(&dev, "new-0"));
