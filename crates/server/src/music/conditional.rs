@@ -5,7 +5,8 @@
 //! gone is said to have gone.
 
 use super::answers::{Failure, MusicAnswer};
-use super::rows::{self, Columns, Key, Row, Write};
+use super::expiry;
+use super::rows::{self, Columns, Expiry, Key, Row, Write};
 use super::schema::{Table, TableName};
 use super::values::Type;
 use super::{Call, Music};
@@ -176,7 +177,7 @@ impl Music {
         let unit = self.store.key(unit).await?;
         let mut said = "update success".to_owned();
         let act = |now: Option<&Bytes>| {
-            let mut rows = rows::decode(now)?;
+            let mut rows = rows::decode(now, &table.key, expiry::now())?;
             let set = if insert {
                 let (set, message) = asked.insert(rows.first());
                 said = message;
@@ -185,7 +186,8 @@ impl Music {
                 asked.update(rows.first())?
             };
             let key = asked.key.clone();
-            Write::Upsert { key, set }.apply(&table, &mut rows);
+            let expiry = Expiry::default();
+            Write::Upsert { key, set, expiry }.apply(&table, &mut rows);
             Ok(Some(rows::encode(&rows)))
         };
         match self.section(unit, &table, &asked.key, act).await {

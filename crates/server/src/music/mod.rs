@@ -33,6 +33,7 @@
 mod answers;
 mod conditional;
 mod definitions;
+mod expiry;
 mod forward;
 mod health;
 mod lenient;
@@ -220,6 +221,7 @@ pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
     let store = Arc::new(MusicStore::new(hosted));
     let locks = Arc::new(Locks::new(store.clone()));
     tasks.spawn(moves::hand_over(locks.clone()));
+    tasks.spawn(expiry::sweep(store.clone()));
     Router::new()
         .route("/MUSIC/rest", any(serve))
         .route("/MUSIC/rest/", any(serve))

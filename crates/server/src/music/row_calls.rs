@@ -9,9 +9,10 @@
 //!   `atomic`. No answer SUCCESS is ever of a write that is dropped.
 
 use super::answers::{Failure, MusicAnswer};
+use super::expiry;
 use super::lock_calls::Found;
 use super::names::unit_key;
-use super::rows::{self, Columns, Key, Row, Write};
+use super::rows::{self, Columns, Expiry, Key, Row, Write};
 use super::schema::{Table, TableName, rows_prefix};
 use super::values::shown;
 use super::{Call, Music, lenient};
@@ -85,23 +86,16 @@ impl Consistency {
     }
 }
 
-/// `ttl` and `timestamp` are not kept: a write that would do without them says so.
-fn refuse_times(body: &Map<String, Value>) -> Result<(), Failure> {
-    for (name, why) in [
-        ("ttl", "rows do not expire here"),
-        (
-            "timestamp",
-            "writes are ordered as they are done, not by their clients' clocks",
-        ),
-    ] {
-        let given = body.get(name).unwrap_or(&Value::Null);
-        if lenient::number(given) != Ok(None) && lenient::number(given) != Ok(Some(0)) {
-            return Err(Failure::error(format!(
-                "{name} is not supported: {why}. Nothing was written"
-            )));
-        }
+/// A `timestamp` is not kept: a write that would do without it says so.
+fn refuse_timestamp(body: &Map<String, Value>) -> Result<(), Failure> {
+    let given = body.get("timestamp").unwrap_or(&Value::Null);
+    match lenient::number(given) {
+        Ok(None | Some(0)) => Ok(()),
+        _ => Err(Failure::error(
+            "timestamp is not supported: writes are ordered as they are done, not by their \
+             clients' clocks. Nothing was written",
+        )),
     }
-    Ok(())
 }
 
 /// A body's object, or an empty one.
@@ -142,8 +136,11 @@ impl Music {
         (consistency, conditions): (&Consistency, Columns),
     ) -> Result<Option<MusicAnswer>, Failure> {
         let unit = self.unit_id(name, table, write.key()).await?;
+        if let Some(until) = write.until() {
+            expiry::note(&self.store, table, &unit.key, until).await?;
+        }
         let act = |now: Option<&Bytes>| {
-            let mut rows = rows::decode(now)?;
+            let mut rows = rows::decode(now, &table.key, expiry::now())?;
             rows::check(&rows, write.key(), &conditions)?;
             write.apply(table, &mut rows);
             let new = rows::encode(&rows);
@@ -236,13 +233,17 @@ impl Music {
                 "Nothing to insert. No values provided in request.",
             ));
         }
-        refuse_times(&body)?;
+        refuse_timestamp(&body)?;
         let consistency = Consistency::parse(&body)?;
         let names: Vec<String> = given.keys().cloned().collect();
         let table = self.table_for_write(name, &names).await?;
         let mut set = rows::columns(&table, &given)?;
         let key = rows::take_key(&table, &mut set)?;
-        let write = Write::Upsert { key, set };
+        let expiry = Expiry {
+            until: expiry::of(&body)?,
+            of_row: true,
+        };
+        let write = Write::Upsert { key, set, expiry };
         let done = self
             .write(call, name, &table, write, (&consistency, Columns::new()))
             .await?;
@@ -259,7 +260,7 @@ impl Music {
         let mut given = object(&body, "values")?;
         given.extend(object(&body, "objectMap")?);
         let conditions = object(&body, "conditions")?;
-        refuse_times(&body)?;
+        refuse_timestamp(&body)?;
         let consistency = Consistency::parse(&body)?;
         let asked = call.query.iter().map(|(column, _)| column);
         let names: Vec<String> = given
@@ -287,7 +288,11 @@ impl Music {
             ));
         }
         let conditions = rows::columns(&table, &conditions)?;
-        let write = Write::Upsert { key, set };
+        let expiry = Expiry {
+            until: expiry::of(&body)?,
+            of_row: false,
+        };
+        let write = Write::Upsert { key, set, expiry };
         let done = self
             .write(call, name, &table, write, (&consistency, conditions))
             .await?;
@@ -301,7 +306,7 @@ impl Music {
         name: &TableName,
     ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
-        refuse_times(&body)?;
+        refuse_timestamp(&body)?;
         let consistency = Consistency::parse(&body)?;
         let conditions = object(&body, "conditions")?;
         let columns = match body.get("columns") {
@@ -385,10 +390,11 @@ impl Music {
         let mut found = Vec::new();
         if key.contains_key(table.unit_column()) {
             let unit = self.unit_id(name, &table, &key).await?;
-            found = rows::decode(self.store.get(unit).await?.as_ref())?;
+            let unit = self.store.get(unit).await?;
+            found = rows::decode(unit.as_ref(), &table.key, expiry::now())?;
         } else {
             for (_, unit) in self.store.list(rows_prefix(name, &table)).await? {
-                found.extend(rows::decode(Some(&unit))?);
+                found.extend(rows::decode(Some(&unit), &table.key, expiry::now())?);
             }
         }
         found.retain(|row| rows::matches(row, &key));
@@ -448,7 +454,7 @@ impl Music {
                 Found::Here(lock) => self.locks.read(&lock, id).await?,
             },
         };
-        let mut found = rows::decode(unit.as_ref())?;
+        let mut found = rows::decode(unit.as_ref(), &table.key, expiry::now())?;
         found.retain(|row| rows::matches(row, &key));
         Ok(listed(call, &table, &found))
     }

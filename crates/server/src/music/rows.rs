@@ -7,6 +7,7 @@
 //! MiB unless configured), and what goes beyond is refused.
 
 use super::answers::Failure;
+use super::expiry::Millis;
 use super::schema::{Table, column_name};
 use super::values::compare;
 use bytes::Bytes;
@@ -14,21 +15,64 @@ use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// A row as it is kept: what is not null.
+/// Beside a row's columns, under a name that none has: when those are over that expire, and, under
+/// this name again, when the row is that was inserted so.
+const UNTIL: &str = "";
+
+/// A row as it is kept: what is not null, and [`UNTIL`].
 pub(super) type Row = Map<String, Value>;
 /// Columns and what they are set to; none is null.
 pub(super) type Columns = BTreeMap<String, Option<Value>>;
 
-/// Reads a unit.
+/// Reads what is in a unit now: columns that are over are not, nor is a row that is, unless a
+/// column of it beside its `key` lives on.
 ///
 /// # Errors
 /// It is none.
-pub(super) fn decode(unit: Option<&Bytes>) -> Result<Vec<Row>, Failure> {
+pub(super) fn decode(
+    unit: Option<&Bytes>,
+    key: &[String],
+    now: Millis,
+) -> Result<Vec<Row>, Failure> {
     let Some(bytes) = unit else {
         return Ok(vec![]);
     };
-    serde_json::from_slice(bytes)
-        .map_err(|_| Failure::error("the rows cannot be read: somebody else wrote their key"))
+    let rows: Result<Vec<Row>, _> = serde_json::from_slice(bytes);
+    let mut rows =
+        rows.map_err(|_| Failure::error("the rows cannot be read: somebody else wrote their key"))?;
+    rows.retain_mut(|row| lives(row, key, now));
+    Ok(rows)
+}
+
+/// Takes out of a row what is over; whether anything of it lives.
+fn lives(row: &mut Row, key: &[String], now: Millis) -> bool {
+    let Some(until) = row.get(UNTIL).and_then(Value::as_object).cloned() else {
+        return true;
+    };
+    let is_over = |at: &Value| at.as_u64().is_some_and(|at| at <= now);
+    for (column, _) in until.iter().filter(|(_, at)| is_over(at)) {
+        if column != UNTIL {
+            row.remove(column);
+            set_until(row, column, None);
+        }
+    }
+    let lives_on = |column: &String| column != UNTIL && !key.contains(column);
+    !until.get(UNTIL).is_some_and(is_over) || row.keys().any(lives_on)
+}
+
+/// Notes when a column is over, or the row itself: never, where there is no such time.
+fn set_until(row: &mut Row, column: &str, at: Option<Millis>) {
+    let mut until = match row.remove(UNTIL) {
+        Some(Value::Object(until)) => until,
+        _ => Map::new(),
+    };
+    match at {
+        Some(at) => drop(until.insert(column.to_owned(), at.into())),
+        None => drop(until.remove(column)),
+    }
+    if !until.is_empty() {
+        row.insert(UNTIL.to_owned(), Value::Object(until));
+    }
 }
 
 /// A unit without rows is no value.
@@ -169,11 +213,24 @@ pub(super) fn matches(row: &Row, key: &Key) -> bool {
         .all(|(column, value)| row.get(column) == Some(value))
 }
 
+/// When what is set is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Expiry {
+    /// None: never.
+    pub(super) until: Option<Millis>,
+    /// So is the row itself, also where it was there; else only one that was not.
+    pub(super) of_row: bool,
+}
+
 /// What a write does to a unit's rows.
 #[derive(Clone, Debug)]
 pub(super) enum Write {
     /// Sets columns of one row, which need not be there.
-    Upsert { key: Key, set: Columns },
+    Upsert {
+        key: Key,
+        set: Columns,
+        expiry: Expiry,
+    },
     /// Removes columns of one row, or, with none, all rows of the key.
     Delete {
         key: Key,
@@ -185,6 +242,14 @@ impl Write {
     pub(super) fn key(&self) -> &Key {
         match self {
             Write::Upsert { key, .. } | Write::Delete { key, .. } => key,
+        }
+    }
+
+    /// When something of what it writes is over, if ever.
+    pub(super) fn until(&self) -> Option<Millis> {
+        match self {
+            Write::Upsert { expiry, .. } => expiry.until,
+            Write::Delete { .. } => None,
         }
     }
 
@@ -200,17 +265,22 @@ impl Write {
     /// Applies it.
     pub(super) fn apply(&self, table: &Table, rows: &mut Vec<Row>) {
         match self {
-            Write::Upsert { key, set } => {
-                let at = rows.iter().position(|row| matches(row, key));
-                let at = at.unwrap_or_else(|| {
+            Write::Upsert { key, set, expiry } => {
+                let there = rows.iter().position(|row| matches(row, key));
+                let at = there.unwrap_or_else(|| {
                     rows.push(key.clone().into_iter().collect());
                     rows.len() - 1
                 });
+                let row = &mut rows[at];
+                if expiry.of_row || there.is_none() {
+                    set_until(row, UNTIL, expiry.until);
+                }
                 for (column, value) in set {
                     match value {
-                        Some(value) => rows[at].insert(column.clone(), value.clone()),
-                        None => rows[at].remove(column),
+                        Some(value) => row.insert(column.clone(), value.clone()),
+                        None => row.remove(column),
                     };
+                    set_until(row, column, expiry.until.filter(|_| value.is_some()));
                 }
                 rows.sort_by(|a, b| clustered(table, a, b));
             }
@@ -220,7 +290,10 @@ impl Write {
                 columns: Some(columns),
             } => {
                 for row in rows.iter_mut().filter(|row| matches(row, key)) {
-                    row.retain(|column, _| !columns.contains(column));
+                    for column in columns {
+                        row.remove(column);
+                        set_until(row, column, None);
+                    }
                 }
             }
         }
@@ -278,4 +351,93 @@ pub(super) fn shown(table: &Table, rows: &[Row]) -> Value {
         all.insert(format!("row {at}"), json!(row));
     }
     Value::Object(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::values::Type;
+    use super::*;
+
+    fn table() -> Table {
+        let text = || Type::parse("text").unwrap();
+        let columns = ["k", "a", "b"].map(|name| (name.to_owned(), text()));
+        Table {
+            id: "1".into(),
+            columns: columns.into_iter().collect(),
+            key: vec!["k".into()],
+            partition: 1,
+            descending: Default::default(),
+            indexes: Default::default(),
+        }
+    }
+
+    fn upsert(set: &[(&str, &str)], until: Option<Millis>, of_row: bool) -> Write {
+        let value = |(name, value): &(&str, &str)| ((*name).to_owned(), Some(json!(value)));
+        Write::Upsert {
+            key: [("k".to_owned(), json!("1"))].into(),
+            set: set.iter().map(value).collect(),
+            expiry: Expiry { until, of_row },
+        }
+    }
+
+    /// What these writes leave, at a time.
+    fn seen(writes: &[Write], now: Millis) -> Value {
+        let (table, mut unit) = (table(), None);
+        for write in writes {
+            let mut rows = decode(unit.as_ref(), &table.key, 0).unwrap();
+            write.apply(&table, &mut rows);
+            unit = encode(&rows);
+        }
+        let rows = decode(unit.as_ref(), &table.key, now).unwrap();
+        json!(
+            rows.iter()
+                .map(|row| [row.get("a"), row.get("b")])
+                .collect::<Vec<_>>()
+        )
+    }
+
+    #[test]
+    fn what_is_inserted_to_expire_is_there_until_then() {
+        let insert = upsert(&[("a", "1"), ("b", "2")], Some(10), true);
+        assert_eq!(seen(std::slice::from_ref(&insert), 9), json!([["1", "2"]]));
+        assert_eq!(seen(std::slice::from_ref(&insert), 10), json!([]));
+        // A column that is set for good keeps the row, and is alone then.
+        let update = upsert(&[("b", "3")], None, false);
+        assert_eq!(seen(&[insert.clone(), update], 10), json!([[null, "3"]]));
+        // What is inserted again for good stays.
+        let again = upsert(&[("a", "4")], None, true);
+        assert_eq!(seen(&[insert, again], 10), json!([["4", null]]));
+    }
+
+    #[test]
+    fn a_column_expires_alone_and_a_row_that_an_update_has_made_with_its_last_one() {
+        let insert = upsert(&[("a", "1")], None, true);
+        let update = upsert(&[("b", "2")], Some(10), false);
+        let both = [insert, update.clone()];
+        assert_eq!(seen(&both, 9), json!([["1", "2"]]));
+        assert_eq!(seen(&both, 10), json!([["1", null]]));
+        let longer = upsert(&[("a", "3")], Some(20), false);
+        let made = [update, longer];
+        assert_eq!(seen(&made, 10), json!([["3", null]]));
+        assert_eq!(seen(&made, 20), json!([]));
+    }
+
+    #[test]
+    fn who_deletes_a_column_deletes_its_time_and_no_time_is_shown() {
+        let insert = upsert(&[("a", "1")], None, true);
+        let update = upsert(&[("b", "2")], Some(10), false);
+        let delete = Write::Delete {
+            key: [("k".to_owned(), json!("1"))].into(),
+            columns: Some(vec!["b".into()]),
+        };
+        let table = table();
+        let mut rows = vec![];
+        for write in [insert, update] {
+            write.apply(&table, &mut rows);
+        }
+        let row = json!({"k": "1", "a": "1", "b": "2"});
+        assert_eq!(shown(&table, &rows)["row 0"], row);
+        delete.apply(&table, &mut rows);
+        assert_eq!(json!(rows), json!([{"k": "1", "a": "1"}]));
+    }
 }

@@ -77,14 +77,15 @@ pub(crate) async fn nothing_is_dropped_that_was_answered_success() {
 
 /// Of a row `k` with `a` 1 and `b` 2.
 async fn conditions_and_deletes_hold(node: &Music) {
-    // Times are refused, and conditions hold for every kind of write.
-    for more in [json!({"ttl": "10"}), json!({"timestamp": 5})] {
+    // Stamps are refused, and conditions hold for every kind of write.
+    for (name, value, why) in [
+        ("timestamp", json!(5), "is not supported"),
+        ("ttl", json!("soon"), "Invalid ttl"),
+    ] {
         let mut body = write(json!({"k": "k", "a": 3}), "eventual");
-        body.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        body[name] = value;
         let said = node.no("POST", ROWS, body).await;
-        assert!(said.contains("is not supported"), "{said}");
+        assert!(said.contains(why), "{said}");
     }
     let mut body = write(json!({"a": 4}), "eventual");
     body["conditions"] = json!({"b": 3});
@@ -103,6 +104,68 @@ async fn conditions_and_deletes_hold(node: &Music) {
     let table = json!({"fields": {"k": "text", "PRIMARY KEY": "k"}});
     node.ok("POST", "/keyspaces/ks/tables/t", table).await;
     assert_eq!(node.ok("GET", ROWS, Value::Null).await["result"], json!({}));
+}
+
+/// How many values there are, of rows and of what is due.
+async fn kept(node: &Music) -> usize {
+    let path = "/v1/keyspaces/music/keys?limit=1000";
+    let (status, listed) = node.rest.json("GET", path, Value::Null).await;
+    assert_eq!(status, 200, "{listed}");
+    let keys = listed["keys"].as_array().unwrap().iter();
+    let begins = |key: &&Value| {
+        let key = key["key"].as_str().unwrap();
+        key.starts_with("r\0") || key.starts_with("x\0")
+    };
+    keys.filter(begins).count()
+}
+
+pub(crate) async fn what_expires_is_seen_no_more_and_goes() {
+    let (_cluster, nodes) = start(3).await;
+    define(
+        &nodes[0],
+        json!({"k": "text", "a": "int", "b": "int", "PRIMARY KEY": "(k)"}),
+    )
+    .await;
+    let expiring = |values: Value, kind: &str, ttl: Value| {
+        let mut body = write(values, kind);
+        body["ttl"] = ttl;
+        body
+    };
+    // As text or as a number, and for every kind of write.
+    let id = nodes[0].lock("ks.t.critical").await;
+    nodes[0].acquire(&id).await;
+    let mut held = critical(json!({"k": "critical", "a": 1}), &id);
+    held["ttl"] = json!("2");
+    nodes[0].ok("POST", ROWS, held).await;
+    let release = format!("/locks/release/{id}");
+    nodes[0].ok("DELETE", &release, Value::Null).await;
+    for kind in ["eventual", "atomic"] {
+        let row = json!({"k": kind, "a": 1, "b": 2});
+        let body = expiring(row, kind, json!(2));
+        nodes[1].ok("POST", ROWS, body).await;
+    }
+    // A column alone, of a row that stays.
+    nodes[2]
+        .ok("POST", ROWS, write(json!({"k": "stays", "a": 1}), "atomic"))
+        .await;
+    let body = expiring(json!({"b": 2}), "atomic", json!(2));
+    nodes[2].ok("PUT", &format!("{ROWS}?k=stays"), body).await;
+    let critical_get = |k: &str| format!("{ROWS}/criticalget?k={k}");
+    let atomic = json!({"consistencyInfo": {"type": "atomic"}});
+    for node in &nodes {
+        let one = json!({"row 0": {"k": "stays", "a": 1, "b": null}});
+        node.rows(ROWS, |rows| *rows == one).await;
+        for gone in ["critical", "eventual", "atomic"] {
+            let read = node.ok("PUT", &critical_get(gone), atomic.clone()).await;
+            assert_eq!(read["result"], json!({}), "{gone}");
+        }
+    }
+    // In the end nothing is left of what is over, nor of its time.
+    while kept(&nodes[0]).await > 1 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let stays = nodes[1].ok("GET", ROWS, Value::Null).await;
+    assert_eq!(stays["result"]["row 0"]["a"], 1);
 }
 
 pub(crate) async fn columns_written_at_the_same_time_are_all_kept() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// One node's MUSIC interface, spoken to with a client's headers.
 pub(crate) struct Music {
-    rest: Rest,
+    pub(crate) rest: Rest,
     root: &'static str,
     headers: Vec<(&'static str, &'static str)>,
 }

@@ -14,6 +14,7 @@ macro_rules! every_music_check {
         }
         every_music_check! { $run, better,
             nothing_is_dropped_that_was_answered_success
+            what_expires_is_seen_no_more_and_goes
             columns_written_at_the_same_time_are_all_kept
             keys_of_any_letters_are_locked_written_and_released
             locks_say_who_they_are_and_whose_turn_it_is
