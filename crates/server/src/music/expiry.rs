@@ -4,11 +4,11 @@
 //! not by a replica that was away, nor by a repair. And what nobody sees takes no space for ever.
 //!
 //! **Idea.** When a column is over is part of the unit's own value, beside the column
-//! ([`rows`](super::rows)): whoever reads leaves out what is over, and whoever writes does not write
-//! it again. So nothing has to happen at that time, and no older copy can say otherwise. What is
-//! over and never touched again is *due* under a key of its own, which begins with the time; each
-//! node looks for such keys once in a while, and takes out of their units what is over, in a section
-//! of its own.
+//! ([`rows`](super::rows)): whoever reads leaves out what is over, and whoever writes does not
+//! write it again. So nothing has to happen at that time, and no older copy can say otherwise. What
+//! is over and never touched again is *due* under a key of its own, which begins with the time;
+//! each node looks for such keys once in a while, and takes out of their units what is over, in a
+//! section of its own.
 //!
 //! **Clocks.** As in CQL, the time is by the wall clock of the node that was asked, and is compared
 //! with that of whoever is asked later: clocks that differ make it as much longer or shorter.
