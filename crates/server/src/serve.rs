@@ -342,7 +342,10 @@ async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
         let endings = keeper.endings();
         metrics.secured(false, Some(&endings));
         let soon = endings.iter().filter(|ending| ending.left() < ENDS_SOON);
-        let again = told.is_none_or(|at: Instant| at.elapsed() >= ENDS_TOLD);
+        let over = endings.iter().filter(|ending| ending.left() <= 0).count();
+        let again = told.is_none_or(|(at, before): (Instant, usize)| {
+            at.elapsed() >= ENDS_TOLD || over > before
+        });
         for ending in soon.filter(|_| again) {
             match (ending.what, ending.left()) {
                 (what, ..=0) => tracing::error!("the {what} of this node is over: renew it"),
@@ -351,7 +354,7 @@ async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
                     tracing::warn!("the {what} of this node is over in {days} days: renew it");
                 }
             }
-            told = Some(Instant::now());
+            told = Some((Instant::now(), over));
         }
         tokio::time::sleep(CERTIFICATES_LOOK).await;
     }

@@ -216,6 +216,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::MoverCallsReused, "ring-late-gift"),
     (Bug::MovesUnpaced, "moves-paced"),
     (Bug::MovesUnbounded, "moves-bounded"),
+    (Bug::SilentAwaited, "given-beside-the-silent"),
     (Bug::KeptByTheBound, "limits-lowered"),
     (Bug::QuestionsReused, "g62-late-renewal"),
     (Bug::HarvestedAtOne, "ring-gift-at-one"),

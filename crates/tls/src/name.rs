@@ -50,6 +50,12 @@ impl Name {
         })
     }
 
+    /// Whether a certificate has some such name, if perhaps a wrong one.
+    pub(crate) fn is_claimed(certificate: &CertificateDer<'_>) -> bool {
+        let uris = uris(certificate).unwrap_or_default();
+        uris.iter().any(|uri| uri.starts_with(SCHEME))
+    }
+
     fn parse(uri: &str) -> Option<Name> {
         let mut parts = uri.strip_prefix(SCHEME)?.splitn(3, '/');
         let (cluster, kind, text) = (parts.next()?, parts.next()?, parts.next()?);

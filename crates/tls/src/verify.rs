@@ -82,6 +82,7 @@ fn is_ours(cluster: u128, certificate: &CertificateDer<'_>) -> Result<(), Error>
         Ok(Name::Node { cluster: of, .. } | Name::Client { cluster: of, .. }) if of != cluster => {
             Err(unfit("its certificate is of another cluster".into()))
         }
+        Err(why) if Name::is_claimed(certificate) => Err(unfit(why)),
         _ => Ok(()),
     }
 }

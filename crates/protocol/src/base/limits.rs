@@ -75,7 +75,8 @@ pub struct Limits {
     /// most is truncated.
     pub node_entries_bytes: usize,
     /// Bytes of the values that a node moves at once from earlier stores, as far as the latest of
-    /// them tell how large the next ones are. One always may.
+    /// them tell how large the next ones are. One that is walked over always may, and one that is
+    /// given on.
     pub moving_bytes: u64,
     /// Bytes of one chunk of a snapshot or of a catch-up answer; a larger entry has an answer to
     /// itself.

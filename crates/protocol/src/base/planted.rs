@@ -459,6 +459,9 @@ planted_bugs! {
     MoverCallsReused,
     /// V8: keys move as fast as they can, whatever the settings say.
     MovesUnpaced,
+    /// V8: a member that is not heard any more is asked for a value for ever, and no other for its
+    /// own.
+    SilentAwaited,
     /// V8: as many values move at once as there are stores to move them from, however large.
     MovesUnbounded,
     /// R9: a replica takes nothing that is longer than clients may write by now.

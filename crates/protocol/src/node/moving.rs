@@ -214,13 +214,27 @@ impl Mover {
         self.pace.wake()
     }
 
-    /// Keys and values on their way, of all stores.
-    pub(super) fn under_way(&self) -> usize {
+    /// Keys on their way, of all stores.
+    fn keys(&self) -> usize {
         let of = |job: &Job| match &job.task {
             Task::Walk(walk) => walk.moving.len(),
+            Task::Harvest(_) => 0,
+        };
+        self.jobs.values().map(of).sum()
+    }
+
+    /// Gifts on their way, of all stores.
+    fn gifts(&self) -> usize {
+        let of = |job: &Job| match &job.task {
+            Task::Walk(_) => 0,
             Task::Harvest(harvest) => harvest.gifts.len(),
         };
         self.jobs.values().map(of).sum()
+    }
+
+    /// Both.
+    pub(super) fn under_way(&self) -> usize {
+        self.keys() + self.gifts()
     }
 
     fn call(&mut self) -> u64 {
@@ -399,14 +413,15 @@ impl Node {
         }
     }
 
-    /// Whether another key may begin to move: as fast as the cluster's settings say, and within
-    /// what may be under way at once. `more`: what is under way of a job that is in hand.
-    fn may_move(&mut self, more: usize, step: &Step<'_>) -> bool {
+    /// Whether another may begin to move beside `all`: as fast as the cluster's settings say, and
+    /// within what may be under way at once. One of each kind always may: a gift that nobody takes
+    /// keeps no key waiting. `own`: those of its kind.
+    fn may_move(&mut self, own: usize, all: usize, step: &Step<'_>) -> bool {
         let (most, planted) = (
             self.here.config.limits.moving_bytes,
             self.here.config.planted,
         );
-        let fits = self.mover.load.fits(self.mover.under_way() + more, most);
+        let fits = own == 0 || self.mover.load.fits(all, most);
         if !fits && !planted.has(Bug::MovesUnbounded) {
             return false;
         }
@@ -518,7 +533,12 @@ impl Node {
             name.is_some_and(|name| self.here.hears(name, step))
         };
         let goes_on = match &mut job.task {
-            Task::Harvest(harvest) => harvest.list.is_over() || heard(harvest.list.seat),
+            // What it has not told yet it is asked for until it does.
+            Task::Harvest(harvest) => {
+                let untold = harvest.gifts.values().any(|gift| gift.value.is_none());
+                let waits = untold && !self.here.config.planted.has(Bug::SilentAwaited);
+                heard(harvest.list.seat) || harvest.list.is_over() && !waits
+            }
             Task::Walk(walk) => {
                 walk.lists.retain(|list| !list.more || heard(list.seat));
                 walk.lists.len() >= self.here.lists_of(&job.view)
@@ -573,7 +593,7 @@ impl Node {
     /// Begins to move the next keys. A key of a keyspace that was deleted has nowhere to go.
     fn walk(&mut self, source: StoreId, step: &mut Step<'_>) {
         loop {
-            let may_move = self.may_move(0, step);
+            let may_move = self.may_move(self.mover.keys(), self.mover.under_way(), step);
             let Some(job) = self.mover.jobs.get_mut(&source) else {
                 return;
             };
@@ -660,7 +680,15 @@ impl Node {
             self.mover.jobs.insert(source, job);
             return;
         };
-        while harvest.gifts.len() < AT_ONCE && self.may_move(harvest.gifts.len(), step) {
+        // Those of this one are not among the mover's while it is in hand.
+        let (keys, gifts) = (self.mover.keys(), self.mover.gifts());
+        while harvest.gifts.len() < AT_ONCE
+            && self.may_move(
+                gifts + harvest.gifts.len(),
+                keys + gifts + harvest.gifts.len(),
+                step,
+            )
+        {
             let Some((_, key)) = harvest.list.keys.pop_front() else {
                 break;
             };

@@ -168,6 +168,11 @@ impl Music {
         insert: bool,
     ) -> Result<MusicAnswer, Failure> {
         let body = call.json()?;
+        if expiry::of(&body)?.is_some() {
+            return Err(Failure::error(
+                "a conditional call has no ttl: insert the row with one. Nothing was written",
+            ));
+        }
         let table = self.store.find_table(name, |_| true).await?;
         let table = table.ok_or_else(|| {
             Failure::missing("Table name doesn't exists. Please check the table name.")
@@ -187,7 +192,7 @@ impl Music {
             };
             let key = asked.key.clone();
             let expiry = Expiry::default();
-            Write::Upsert { key, set, expiry }.apply(&table, &mut rows);
+            Write::Upsert { key, set, expiry }.apply(&table, &mut rows, expiry::now());
             Ok(Some(rows::encode(&rows)))
         };
         match self.section(unit, &table, &asked.key, act).await {

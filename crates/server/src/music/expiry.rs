@@ -4,35 +4,43 @@
 //! not by a replica that was away, nor by a repair. And what nobody sees takes no space for ever.
 //!
 //! **Idea.** When a column is over is part of the unit's own value, beside the column
-//! ([`rows`](super::rows)): whoever reads leaves out what is over, and whoever writes does not
-//! write it again. So nothing has to happen at that time, and no older copy can say otherwise. What
-//! is over and never touched again is *due* under a key of its own, which begins with the time;
-//! each node looks for such keys once in a while, and takes out of their units what is over, in a
-//! section of its own.
+//! ([`rows`](super::rows)): whoever reads leaves out what is over, and whoever writes does not write
+//! it again. So nothing has to happen at that time, and no older copy can say otherwise.
+//!
+//! What is over and not touched again is taken out by the nodes that have written or read it: each
+//! remembers which units have something that expires ([`Due`]), looks at its nearest copy a while
+//! after that time, and writes what is left of the unit in a section of its own, if nobody holds or
+//! waits for its key. Nothing is searched for. Where all who would remember have started again, the
+//! bytes stay until somebody reads the row, or lists its table.
 //!
 //! **Clocks.** As in CQL, the time is by the wall clock of the node that was asked, and is compared
 //! with that of whoever is asked later: clocks that differ make it as much longer or shorter.
 
 use super::answers::Failure;
 use super::rows;
-use super::schema::Table;
 use super::store::MusicStore;
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinSet;
 
 /// Milliseconds since 1970.
 pub(super) type Millis = u64;
 
 /// The longest time, in seconds: twenty years, as in CQL.
 const TTL_MAX: u64 = 20 * 365 * 86_400;
-/// Rows that are over within so long are looked for together.
-const SPAN: Millis = 10_000;
+/// What is over is left for so long: an eventual put that sets it anew has arrived everywhere by
+/// then, where nobody is cut off, and clocks differ by less.
+const GRACE: Millis = 30_000;
 /// How often a node looks.
-const LOOK: Duration = Duration::from_secs(15);
-/// Keys of what is due begin so; no other key does.
-const DUE: &[u8] = b"x\0";
+const LOOK: Duration = Duration::from_secs(10);
+/// Units that are looked at together.
+const LOOKED_AT: usize = 32;
+/// Units that are remembered, and bytes of their keys. What is more is not.
+const UNITS_MAX: usize = 1 << 16;
+const BYTES_MAX: usize = 16 << 20;
 
 /// The wall clock.
 pub(super) fn now() -> Millis {
@@ -55,84 +63,112 @@ pub(super) fn of(body: &Map<String, Value>) -> Result<Option<Millis>, Failure> {
     }
 }
 
-/// The key under which a unit is due: in the span after that in which it is over.
-fn due_key(until: Millis, unit: &[u8]) -> Bytes {
-    let span = format!("{:016x}\0", until / SPAN + 1);
-    [DUE, span.as_bytes(), unit].concat().into()
+/// Units in which something expires.
+#[derive(Default)]
+pub(super) struct Due(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    units: BTreeMap<Bytes, Note>,
+    bytes: usize,
 }
 
-/// The span and the unit of a key of what is due.
-fn due(key: &Bytes) -> Option<(u64, Bytes)> {
-    let rest = key.strip_prefix(DUE)?;
-    let (span, unit) = rest.split_at_checked(17)?;
-    let span = u64::from_str_radix(str::from_utf8(&span[..16]).ok()?, 16).ok()?;
-    Some((span, Bytes::copy_from_slice(unit)))
-}
-
-/// Notes, before it is written, that something of a unit is over then.
-///
-/// # Errors
-/// It could not be noted, and nothing is to be written.
-pub(super) async fn note(
-    store: &MusicStore,
-    table: &Table,
-    unit: &[u8],
+/// What is remembered of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Note {
+    /// When the first of it is over.
     until: Millis,
-) -> Result<(), Failure> {
-    let key = store.key(due_key(until, unit)).await?;
-    // What is over is taken out without the table, which may be gone by then.
-    let columns = serde_json::to_vec(&table.key).unwrap_or_default();
-    Ok(store.put(key, Some(columns.into())).await?)
+    /// The key columns of its table.
+    key: Vec<String>,
+}
+
+impl Due {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that something of a unit is over then.
+    pub(super) fn note(&self, unit: &Bytes, key: &[String], until: Millis) {
+        let mut notes = self.notes();
+        if let Some(note) = notes.units.get_mut(unit) {
+            note.until = note.until.min(until);
+            return;
+        }
+        if notes.units.len() < UNITS_MAX && notes.bytes + unit.len() <= BYTES_MAX {
+            notes.bytes += unit.len();
+            let key = key.to_vec();
+            notes.units.insert(unit.clone(), Note { until, key });
+        }
+    }
+
+    /// Some units of which something was over at a time; they are remembered no more.
+    fn take(&self, at: Millis) -> Vec<(Bytes, Note)> {
+        let mut notes = self.notes();
+        let over = notes.units.iter().filter(|(_, note)| note.until <= at);
+        let over: Vec<Bytes> = over.take(LOOKED_AT).map(|(unit, _)| unit.clone()).collect();
+        let mut taken = Vec::new();
+        for unit in over {
+            notes.bytes -= unit.len();
+            let note = notes.units.remove(&unit);
+            taken.extend(note.map(|note| (unit, note)));
+        }
+        taken
+    }
 }
 
 /// Takes out what is over, for as long as the node runs.
 pub(super) async fn sweep(store: Arc<MusicStore>) {
     loop {
         tokio::time::sleep(LOOK).await;
-        // Who cannot be asked now is asked again.
-        let _later = take_out(&store).await;
-    }
-}
-
-/// Takes out of their units what is due.
-async fn take_out(store: &Arc<MusicStore>) -> Result<(), Failure> {
-    if !store.exists().await? {
-        return Ok(());
-    }
-    let (prefix, mut after) = (Bytes::from_static(DUE), None);
-    loop {
-        let (page, more) = store.page(&prefix, after).await?;
-        for key in &page {
-            match due(key) {
-                Some((span, _)) if span > now() / SPAN => return Ok(()),
-                Some((_, unit)) => {
-                    // Somebody holds it, or cannot be asked: it stays due.
-                    let _later = take_out_of(store, key, unit).await;
-                }
-                None => {}
+        let at = now().saturating_sub(GRACE);
+        loop {
+            let due = store.due.take(at);
+            if due.is_empty() {
+                break;
             }
-        }
-        after = page.last().cloned();
-        if !more || after.is_none() {
-            return Ok(());
+            let mut looks = JoinSet::new();
+            for (unit, note) in due {
+                let store = store.clone();
+                looks.spawn(async move {
+                    let left = take_out(&store, &unit, &note.key).await;
+                    // Who cannot be asked now, or is held, is looked at again: not at once.
+                    let until = left.unwrap_or_else(|_| Some(now()));
+                    if let Some(until) = until {
+                        store.due.note(&unit, &note.key, until);
+                    }
+                });
+            }
+            while looks.join_next().await.is_some() {}
         }
     }
 }
 
-async fn take_out_of(store: &MusicStore, due: &Bytes, unit: Bytes) -> Result<(), Failure> {
-    let noted = store.key(due.clone()).await?;
-    let Some(columns) = store.get(noted.clone()).await? else {
-        return Ok(()); // Another node has done it.
-    };
-    let columns: Vec<String> = serde_json::from_slice(&columns).unwrap_or_default();
-    let own = store.enter(store.key(unit).await?).await?;
+/// Takes out of a unit what is over, if it is so for long; when the first of the rest is.
+///
+/// # Errors
+/// It cannot be asked now, or somebody holds it.
+async fn take_out(
+    store: &MusicStore,
+    unit: &Bytes,
+    key: &[String],
+) -> Result<Option<Millis>, Failure> {
+    let id = store.key(unit.clone()).await?;
+    let seen = store.get(id.clone()).await?;
+    match rows::earliest(seen.as_ref()) {
+        None => return Ok(None),
+        Some(until) if until > now().saturating_sub(GRACE) => return Ok(Some(until)),
+        Some(_) => {}
+    }
+    let own = store.enter_free(id).await?;
     let before = own.value.clone();
-    let left = rows::decode(before.as_ref(), &columns, now()).map(|rows| {
-        let left = rows::encode(&rows);
-        (left != before).then_some(left)
-    });
-    own.end(left).await?;
-    Ok(store.put(noted, None).await?)
+    let left = rows::decode(before.as_ref(), key, now()).map(|rows| rows::encode(&rows));
+    let until = left
+        .as_ref()
+        .ok()
+        .and_then(|left| rows::earliest(left.as_ref()));
+    own.end(left.map(|left| (left != before).then_some(left)))
+        .await?;
+    Ok(until)
 }
 
 #[cfg(test)]
@@ -150,8 +186,8 @@ mod tests {
             assert_eq!(of(&body(none)).unwrap(), None);
         }
         for ten in [json!(10), json!("10"), json!(" 10 ")] {
-            let left = of(&body(ten)).unwrap().unwrap() - now();
-            assert!((9_000..=10_000).contains(&left), "{left}");
+            let until = of(&body(ten)).unwrap().unwrap();
+            assert!(until > now(), "{until}");
         }
         for wrong in [
             json!(-1),
@@ -165,14 +201,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_comes_in_the_order_of_its_time_and_never_early() {
-        let keys = [1, SPAN - 1, SPAN, 7 * SPAN, 1 << 42].map(|until| due_key(until, b"r\0unit"));
-        assert!(keys.is_sorted());
-        for (key, until) in keys.iter().zip([1, SPAN - 1, SPAN, 7 * SPAN, 1 << 42]) {
-            let (span, unit) = due(key).unwrap();
-            assert_eq!(unit, &b"r\0unit"[..]);
-            assert!(span * SPAN > until && span * SPAN <= until + SPAN);
+    fn what_is_due_is_remembered_once_and_within_bounds() {
+        let (due, key) = (Due::default(), ["k".to_owned()]);
+        let unit = |name: &str| Bytes::copy_from_slice(name.as_bytes());
+        due.note(&unit("a"), &key, 7);
+        due.note(&unit("a"), &key, 5);
+        due.note(&unit("a"), &key, 9);
+        due.note(&unit("b"), &key, 6);
+        let taken = |at| -> Vec<Bytes> { due.take(at).into_iter().map(|(unit, _)| unit).collect() };
+        assert!(taken(4).is_empty());
+        assert_eq!(taken(5), [unit("a")]);
+        assert_eq!(taken(9), [unit("b")]);
+        assert_eq!(due.notes().bytes, 0);
+        let long = "x".repeat(BYTES_MAX - 1);
+        due.note(&unit(&long), &key, 1);
+        due.note(&unit("cd"), &key, 1);
+        due.note(&unit("e"), &key, 1);
+        assert_eq!(taken(1), [unit("e"), unit(&long)]);
+        for at in 0..=UNITS_MAX {
+            due.note(&unit(&at.to_string()), &key, 1);
         }
-        assert_eq!(due(&Bytes::from_static(b"x\0short")), None);
+        assert_eq!(due.notes().units.len(), UNITS_MAX);
+        assert_eq!(due.take(1).len(), LOOKED_AT);
     }
 }

@@ -137,12 +137,12 @@ impl Music {
     ) -> Result<Option<MusicAnswer>, Failure> {
         let unit = self.unit_id(name, table, write.key()).await?;
         if let Some(until) = write.until() {
-            expiry::note(&self.store, table, &unit.key, until).await?;
+            self.store.due.note(&unit.key, &table.key, until);
         }
         let act = |now: Option<&Bytes>| {
             let mut rows = rows::decode(now, &table.key, expiry::now())?;
             rows::check(&rows, write.key(), &conditions)?;
-            write.apply(table, &mut rows);
+            write.apply(table, &mut rows, expiry::now());
             let new = rows::encode(&rows);
             Ok((new.as_ref() != now).then_some(new))
         };
@@ -157,7 +157,7 @@ impl Music {
             }
             Consistency::Eventual if write.covers(table) && conditions.is_empty() => {
                 let mut rows = Vec::new();
-                write.apply(table, &mut rows);
+                write.apply(table, &mut rows, expiry::now());
                 match self.store.put(unit.clone(), rows::encode(&rows)).await {
                     Ok(()) => {}
                     Err(refusal) if refusal.code == Code::Locked => {
@@ -390,15 +390,28 @@ impl Music {
         let mut found = Vec::new();
         if key.contains_key(table.unit_column()) {
             let unit = self.unit_id(name, &table, &key).await?;
-            let unit = self.store.get(unit).await?;
-            found = rows::decode(unit.as_ref(), &table.key, expiry::now())?;
+            let kept = self.store.get(unit.clone()).await?;
+            found = self.rows_of(&table, &unit.key, kept.as_ref())?;
         } else {
-            for (_, unit) in self.store.list(rows_prefix(name, &table)).await? {
-                found.extend(rows::decode(Some(&unit), &table.key, expiry::now())?);
+            for (unit, kept) in self.store.list(rows_prefix(name, &table)).await? {
+                found.extend(self.rows_of(&table, &unit, Some(&kept))?);
             }
         }
         found.retain(|row| rows::matches(row, &key));
         Ok((table, found))
+    }
+
+    /// The rows of a unit now. What expires in it is remembered.
+    fn rows_of(
+        &self,
+        table: &Table,
+        unit: &Bytes,
+        kept: Option<&Bytes>,
+    ) -> Result<Vec<Row>, Failure> {
+        if let Some(until) = rows::earliest(kept) {
+            self.store.due.note(unit, &table.key, until);
+        }
+        rows::decode(kept, &table.key, expiry::now())
     }
 
     /// `PUT rows/criticalget?key`: the latest rows, by the holder or in a section of its own.

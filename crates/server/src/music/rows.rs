@@ -44,6 +44,13 @@ pub(super) fn decode(
     Ok(rows)
 }
 
+/// When the first of what expires in a unit is over, whether it is already or not.
+pub(super) fn earliest(unit: Option<&Bytes>) -> Option<Millis> {
+    let rows: Vec<Row> = serde_json::from_slice(unit?).ok()?;
+    let times = rows.iter().filter_map(|row| row.get(UNTIL)?.as_object());
+    times.flat_map(Map::values).filter_map(Value::as_u64).min()
+}
+
 /// Takes out of a row what is over; whether anything of it lives.
 fn lives(row: &mut Row, key: &[String], now: Millis) -> bool {
     let Some(until) = row.get(UNTIL).and_then(Value::as_object).cloned() else {
@@ -257,13 +264,22 @@ impl Write {
     pub(super) fn covers(&self, table: &Table) -> bool {
         table.is_single()
             && match self {
-                Write::Upsert { set, .. } => set.len() + 1 == table.columns.len(),
+                // With a time an update leaves the row's own as it is.
+                Write::Upsert { set, expiry, .. } => {
+                    set.len() + 1 == table.columns.len()
+                        && (expiry.of_row || expiry.until.is_none())
+                }
                 Write::Delete { columns, .. } => columns.is_none(),
             }
     }
 
-    /// Applies it.
-    pub(super) fn apply(&self, table: &Table, rows: &mut Vec<Row>) {
+    /// Applies it, and leaves nothing that is over by then.
+    pub(super) fn apply(&self, table: &Table, rows: &mut Vec<Row>, now: Millis) {
+        self.change(table, rows);
+        rows.retain_mut(|row| lives(row, &table.key, now));
+    }
+
+    fn change(&self, table: &Table, rows: &mut Vec<Row>) {
         match self {
             Write::Upsert { key, set, expiry } => {
                 let there = rows.iter().position(|row| matches(row, key));
@@ -385,7 +401,7 @@ mod tests {
         let (table, mut unit) = (table(), None);
         for write in writes {
             let mut rows = decode(unit.as_ref(), &table.key, 0).unwrap();
-            write.apply(&table, &mut rows);
+            write.apply(&table, &mut rows, 0);
             unit = encode(&rows);
         }
         let rows = decode(unit.as_ref(), &table.key, now).unwrap();
@@ -433,11 +449,39 @@ mod tests {
         let table = table();
         let mut rows = vec![];
         for write in [insert, update] {
-            write.apply(&table, &mut rows);
+            write.apply(&table, &mut rows, 0);
         }
         let row = json!({"k": "1", "a": "1", "b": "2"});
         assert_eq!(shown(&table, &rows)["row 0"], row);
-        delete.apply(&table, &mut rows);
+        delete.apply(&table, &mut rows, 0);
         assert_eq!(json!(rows), json!([{"k": "1", "a": "1"}]));
+        // Of a row that is over, and lived by that column alone, nothing is left.
+        let insert = upsert(&[], Some(5), true);
+        let mut rows = vec![];
+        for (write, now) in [
+            (insert, 0),
+            (upsert(&[("b", "2")], None, false), 0),
+            (delete, 5),
+        ] {
+            write.apply(&table, &mut rows, now);
+        }
+        assert!(rows.is_empty(), "{rows:?}");
+    }
+
+    #[test]
+    fn the_first_time_of_a_unit_is_known_and_an_update_with_one_reads_first() {
+        let table = table();
+        let all = |until, of_row| upsert(&[("a", "1"), ("b", "2")], until, of_row);
+        assert!(all(Some(9), true).covers(&table) && all(None, false).covers(&table));
+        assert!(
+            !all(Some(9), false).covers(&table),
+            "the row may be for good"
+        );
+        let mut rows = vec![];
+        all(Some(9), true).apply(&table, &mut rows, 0);
+        upsert(&[("b", "3")], Some(7), false).apply(&table, &mut rows, 0);
+        assert_eq!(earliest(encode(&rows).as_ref()), Some(7));
+        all(None, true).apply(&table, &mut rows, 0);
+        assert_eq!(earliest(encode(&rows).as_ref()), None);
     }
 }

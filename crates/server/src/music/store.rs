@@ -6,6 +6,7 @@
 //! suit; it is then used as it is.
 
 use super::answers::Failure;
+use super::expiry::Due;
 use crate::hosted::own::Own;
 use crate::hosted::{Hosted, Kept, Life, Place};
 use crate::porter::{Porter, unexpected};
@@ -29,6 +30,8 @@ const LEASE: Duration = Duration::from_secs(6);
 const SECTION_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// How long a section of one's own waits for its key: less than the time that clients wait.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
+/// How long one waits that is to be in nobody's way.
+const HARDLY: Duration = Duration::from_millis(200);
 /// Keys in one page of a listing.
 const PAGE: u32 = 1_000;
 /// Rows read at a time for one listing.
@@ -40,6 +43,8 @@ const LISTED_MAX: usize = 64 << 20;
 pub(super) struct MusicStore {
     pub(super) porter: Arc<Porter>,
     pub(super) hosted: Arc<Hosted>,
+    /// Units in which something expires.
+    pub(super) due: Due,
     /// The keyspace's id and lease, which whoever created it chose.
     keyspace: Mutex<Option<(KeyspaceId, Micros)>>,
 }
@@ -71,6 +76,7 @@ impl MusicStore {
         MusicStore {
             porter: hosted.porter.clone(),
             hosted,
+            due: Due::default(),
             keyspace: Mutex::default(),
         }
     }
@@ -246,6 +252,19 @@ impl MusicStore {
     pub(super) async fn enter(&self, key: KeyId) -> Result<Own, Refusal> {
         let kept = self.host(self.session(), Wish::of(WAIT), None);
         Own::enter(kept, key, micros(WAIT)).await
+    }
+
+    /// The same, where nobody holds the key or waits for it: nobody is to find this one in line.
+    ///
+    /// # Errors
+    /// [`Code::WaitOver`] where somebody does; nothing was done.
+    pub(super) async fn enter_free(&self, key: KeyId) -> Result<Own, Refusal> {
+        if !self.queue(key.clone()).await?.is_empty() {
+            let detail = "somebody holds the key, or waits for it";
+            return Err(Refusal::definite(Code::WaitOver, detail));
+        }
+        let kept = self.host(self.session(), Wish::of(WAIT), None);
+        Own::enter(kept, key, micros(HARDLY)).await
     }
 
     /// All keys with a prefix and their values, as the nearest replicas have them.

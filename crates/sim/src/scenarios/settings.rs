@@ -414,8 +414,8 @@ fn moves_paced(stage: &mut Stage) {
     stage.section(user, "v1");
 }
 
-/// No node may have more than one value under way. A moves them, slowed down and not, and loses
-/// power in the middle; some are eventual, and one member alone has them.
+/// No node may have more than one key under way, and one gift. They move, slowed down and not,
+/// while whoever moves them loses power, one after the other.
 fn moves_bounded(stage: &mut Stage) {
     stage.again(|setup| setup.limits.moving_bytes = 0);
     let user = stage.client(&[5]);
@@ -432,14 +432,14 @@ fn moves_bounded(stage: &mut Stage) {
     stage.key = key;
     let crowded = |w: &World| {
         let mut nodes = w.machines.values().filter_map(|machine| machine.node());
-        nodes.any(|node| node.moving() > 1)
+        nodes.any(|node| node.moving() > 2)
     };
     next(stage, &[D, B, E]);
     for (rate, micros) in [(0, 300_000), (16 << 10, 300_000), (0, 300_000)] {
         policies::settle(stage, Setting::MoveRate(rate));
         let until = stage.world.now + micros;
         let many = stage.world.run_until(until, crowded);
-        stage.expect(!many, "one value moves at a time");
+        stage.expect(!many, "one key moves at a time");
     }
     let early = closed_or_gone(stage, 1);
     stage.expect(!early, "not all has moved");
@@ -447,7 +447,7 @@ fn moves_bounded(stage: &mut Stage) {
         stage.world.stop(name, true);
         let until = stage.world.now + 10_000_000;
         let many = stage.world.run_until(until, crowded);
-        stage.expect(!many, "one value moves at a time, whoever leads");
+        stage.expect(!many, "one key moves at a time, whoever leads");
         stage.world.start(name);
     }
     let moved = closed_or_gone(stage, 120_000_000);
