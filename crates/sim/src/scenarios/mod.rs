@@ -918,11 +918,6 @@ const LIST: &[Scenario] = &[
         play: ring::eventual_at_one,
     },
     Scenario {
-        name: "given-beside-the-silent",
-        about: "a member is asked for a value and falls silent, and another has one, too",
-        play: ring::given_beside_the_silent,
-    },
-    Scenario {
         name: "ring-delete",
         about: "a key is deleted while an earlier store still has its value",
         play: ring::delete_beside_source,

@@ -427,43 +427,6 @@ pub(super) fn eventual_at_one(stage: &mut Stage) {
     );
 }
 
-/// A and C have an eventual value each that nobody else has. A is asked for its own, falls silent,
-/// and comes back once C's has been given on.
-pub(super) fn given_beside_the_silent(stage: &mut Stage) {
-    stage.again(|setup| setup.limits.moving_bytes = 0);
-    let h2 = stage.client(&[5]);
-    let spreads = stage.lose(spread_to(&[A, B, C]));
-    let (key, other) = (stage.key.clone(), stage.key_beside("c"));
-    let near = stage.client(&[1]);
-    stage.eventual_put(near, "e1");
-    stage.key = other;
-    let near = stage.client(&[3]);
-    stage.eventual_put(near, "e2");
-    stage.key = key;
-    let untold = stage.lose(|parcel| {
-        matches!(parcel, Parcel::Peer { to, message: Message::Register(message), .. }
-            if *to == A && matches!(message, Register::Ask { ask: Ask::SealedRead { .. }, .. }))
-    });
-    next(stage, &[D, B, E]);
-    let closed = closed(stage, 30_000_000);
-    stage.expect(closed, "what is known to most is moved");
-    stage.pass(2_000);
-    stage.world.stop(A, true);
-    gone(stage, &[C]);
-    stage.discard(untold);
-    stage.discard(spreads);
-    stage.world.start(A);
-    gone(stage, &[A]);
-    let Some(section) = stage.enter(h2) else {
-        return;
-    };
-    let found = stage.found(section) == value("e1");
-    stage.expect(
-        found,
-        "what one had that was silent is given on once it is back",
-    );
-}
-
 /// A key is deleted while the store that has its value is still read through.
 pub(super) fn delete_beside_source(stage: &mut Stage) {
     tended(stage);

@@ -1,8 +1,8 @@
 //! R9, R10: the cluster gets another read lease or format, while some nodes do not know of it,
 //! forget it, or cannot read it.
 
-use super::ring::{D, E, F, FIRST, closed, closed_or_gone, next};
-use super::stage::{A, B, C, Stage, value};
+use super::ring::{D, E, F, FIRST, closed, closed_or_gone, gone, next};
+use super::stage::{A, B, C, Stage, spread_to, value};
 use super::{Scenario, policies};
 use crate::history::Heard;
 use crate::network::Parcel;
@@ -11,6 +11,7 @@ use crate::{nemesis, random};
 use fermata_protocol::base::{GroupId, KeyId, Micros, NodeName};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::GroupCommand;
+use fermata_protocol::register::{Ask, Message as Register};
 use fermata_protocol::settings::{Setting, Settings};
 use fermata_protocol::{Message, ring, wire};
 
@@ -70,6 +71,11 @@ pub(super) const LIST: &[Scenario] = &[
         name: "moves-bounded",
         about: "no more is under way at once than a node may have, whoever moves it, and all moves",
         play: moves_bounded,
+    },
+    Scenario {
+        name: "given-beside-the-silent",
+        about: "a member is asked for a value and falls silent, and another has one, too",
+        play: given_beside_the_silent,
     },
     Scenario {
         name: "dead-is-replaced",
@@ -453,6 +459,43 @@ fn moves_bounded(stage: &mut Stage) {
     let moved = closed_or_gone(stage, 120_000_000);
     stage.expect(moved, "what moves one by one has moved");
     stage.section(user, "v1");
+}
+
+/// A and C have an eventual value each that nobody else has. A is asked for its own, falls silent,
+/// and comes back once C's has been given on.
+fn given_beside_the_silent(stage: &mut Stage) {
+    stage.again(|setup| setup.limits.moving_bytes = 0);
+    let h2 = stage.client(&[5]);
+    let spreads = stage.lose(spread_to(&[A, B, C]));
+    let (key, other) = (stage.key.clone(), stage.key_beside("c"));
+    let near = stage.client(&[1]);
+    stage.eventual_put(near, "e1");
+    stage.key = other;
+    let near = stage.client(&[3]);
+    stage.eventual_put(near, "e2");
+    stage.key = key;
+    let untold = stage.lose(|parcel| {
+        matches!(parcel, Parcel::Peer { to, message: Message::Register(message), .. }
+            if *to == A && matches!(message, Register::Ask { ask: Ask::SealedRead { .. }, .. }))
+    });
+    next(stage, &[D, B, E]);
+    let closed = closed(stage, 30_000_000);
+    stage.expect(closed, "what is known to most is moved");
+    stage.pass(2_000);
+    stage.world.stop(A, true);
+    gone(stage, &[C]);
+    stage.discard(untold);
+    stage.discard(spreads);
+    stage.world.start(A);
+    gone(stage, &[A]);
+    let Some(section) = stage.enter(h2) else {
+        return;
+    };
+    let found = stage.found(section) == value("e1");
+    stage.expect(
+        found,
+        "what one had that was silent is given on once it is back",
+    );
 }
 
 /// Whoever is silent for 20 seconds is to be replaced. C starts again within five and keeps its
