@@ -101,18 +101,15 @@ impl Due {
         }
     }
 
-    /// Some units of which something was over at a time; they are remembered no more.
+    /// The units of which something was over at a time; they are remembered no more.
     fn take(&self, at: Millis) -> Vec<(Bytes, Note)> {
         let mut notes = self.notes();
-        let over = notes.units.iter().filter(|(_, note)| note.until <= at);
-        let over: Vec<Bytes> = over.take(LOOKED_AT).map(|(unit, _)| unit.clone()).collect();
-        let mut taken = Vec::new();
-        for unit in over {
-            notes.bytes -= unit.len();
-            let note = notes.units.remove(&unit);
-            taken.extend(note.map(|note| (unit, note)));
-        }
-        taken
+        let all = std::mem::take(&mut notes.units);
+        let (over, left) = all.into_iter().partition(|(_, note)| note.until <= at);
+        notes.units = left;
+        let over: BTreeMap<Bytes, Note> = over;
+        notes.bytes -= over.keys().map(Bytes::len).sum::<usize>();
+        over.into_iter().collect()
     }
 }
 
@@ -120,14 +117,10 @@ impl Due {
 pub(super) async fn sweep(store: Arc<MusicStore>) {
     loop {
         tokio::time::sleep(LOOK).await;
-        let at = now().saturating_sub(GRACE);
-        loop {
-            let due = store.due.take(at);
-            if due.is_empty() {
-                break;
-            }
+        let due = store.due.take(now().saturating_sub(GRACE));
+        for some in due.chunks(LOOKED_AT) {
             let mut looks = JoinSet::new();
-            for (unit, note) in due {
+            for (unit, note) in some.iter().cloned() {
                 let store = store.clone();
                 looks.spawn(async move {
                     let left = take_out(&store, &unit, &note.key).await;
@@ -222,6 +215,6 @@ mod tests {
             due.note(&unit(&at.to_string()), &key, 1);
         }
         assert_eq!(due.notes().units.len(), UNITS_MAX);
-        assert_eq!(due.take(1).len(), LOOKED_AT);
+        assert_eq!(due.take(1).len(), UNITS_MAX);
     }
 }
