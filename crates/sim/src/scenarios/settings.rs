@@ -1,14 +1,15 @@
 //! R9, R10: the cluster gets another read lease or format, while some nodes do not know of it,
 //! forget it, or cannot read it.
 
-use super::ring::{D, E, F, FIRST, closed, closed_or_gone, gone, next};
+use super::ring::{D, E, F, FIRST, closed, closed_or_gone, next};
 use super::stage::{A, B, C, Stage, spread_to, value};
 use super::{Scenario, policies};
+use crate::checkers::places::Places;
 use crate::history::Heard;
 use crate::network::Parcel;
 use crate::world::{NEWER, World};
 use crate::{nemesis, random};
-use fermata_protocol::base::{GroupId, KeyId, Micros, NodeName};
+use fermata_protocol::base::{GroupId, KeyId, Micros, NodeName, Seat};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::register::{Ask, Message as Register};
@@ -483,11 +484,26 @@ fn given_beside_the_silent(stage: &mut Stage) {
     stage.expect(closed, "what is known to most is moved");
     stage.pass(2_000);
     stage.world.stop(A, true);
-    gone(stage, &[C]);
+    let segment = stage.segment();
+    let owes = move |w: &World, seat| {
+        let places = Places::of(&w.setup.cluster, &w.machines);
+        let mut pasts = places.location(segment).pasts(segment).iter();
+        pasts.any(|past| past.owed.contains(&seat))
+    };
+    // By their seats in the first view.
+    let (silent, other) = (Seat(0), Seat(2));
+    stage.expect(owes(&stage.world, other), "another is still to be asked");
+    let given = stage.until(move |w| !owes(w, other));
+    stage.expect(
+        given,
+        "what another had is given on beside one that is silent",
+    );
+    stage.expect(owes(&stage.world, silent), "who is silent owes what it has");
     stage.discard(untold);
     stage.discard(spreads);
     stage.world.start(A);
-    gone(stage, &[A]);
+    let given = stage.until(move |w| !owes(w, silent));
+    stage.expect(given, "what one had that was silent is owed no more");
     let Some(section) = stage.enter(h2) else {
         return;
     };
