@@ -4,8 +4,8 @@
 //! not by a replica that was away, nor by a repair. And what nobody sees takes no space for ever.
 //!
 //! **Idea.** When a column is over is part of the unit's own value, beside the column
-//! ([`rows`](super::rows)): whoever reads leaves out what is over, and whoever writes does not write
-//! it again. So nothing has to happen at that time, and no older copy can say otherwise.
+//! ([`rows`](super::rows)): whoever reads leaves out what is over, and whoever writes does not
+//! write it again. So nothing has to happen at that time, and no older copy can say otherwise.
 //!
 //! What is over and not touched again is taken out by the nodes that have written or read it: each
 //! remembers which units have something that expires ([`Due`]), looks at its nearest copy a while
