@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// relays a connection of a client to a node's port for peers gets no further than this.
 pub const PEERS_PROTOCOL: &[u8] = b"fermata-peers";
 
-/// What clients speak.
+/// What clients speak: the first alone where only gRPC is served.
 const FACES_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Which clients a node talks to.
@@ -76,6 +76,7 @@ pub struct Keeper {
 struct Present {
     text: Text,
     faces: Arc<ServerConfig>,
+    grpc: Arc<ServerConfig>,
     peers: Arc<ServerConfig>,
     to_peers: Arc<ClientConfig>,
     to_faces: Arc<ClientConfig>,
@@ -121,9 +122,14 @@ impl Keeper {
         Ok(true)
     }
 
-    /// For clients that connect.
+    /// For clients that connect, over HTTP of any version.
     pub fn faces(&self) -> Arc<ServerConfig> {
         self.look(|now| now.faces.clone())
+    }
+
+    /// For clients that connect where gRPC alone is served.
+    pub fn grpc(&self) -> Arc<ServerConfig> {
+        self.look(|now| now.grpc.clone())
     }
 
     /// For peers that connect: they name a node of the cluster.
@@ -207,6 +213,10 @@ impl Present {
             at,
         }));
         Ok(Present {
+            grpc: server(
+                connecting(Whom::Clients, clients.clone()),
+                &FACES_PROTOCOLS[..1],
+            )?,
             faces: server(connecting(Whom::Clients, clients), &FACES_PROTOCOLS)?,
             peers: server(connecting(Whom::Nodes, certified), &[PEERS_PROTOCOL])?,
             to_peers: client(&[PEERS_PROTOCOL])?,

@@ -191,6 +191,17 @@ async fn clients_know_a_node_by_its_host_and_show_a_certificate_or_need_not() {
     for host in ["localhost", "127.0.0.1"] {
         assert_eq!(meet(a.faces(), app.clone(), host).await, (None, None));
     }
+    // Where gRPC alone is served nobody speaks an older HTTP.
+    let mut older = (*app).clone();
+    older.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let older = Arc::new(older);
+    assert_eq!(
+        meet(a.faces(), older.clone(), "localhost").await,
+        (None, None)
+    );
+    let (served, connected) = meet(a.grpc(), older, "localhost").await;
+    assert_said(&served, "the protocol of this port");
+    assert_said(&connected, "protocol at that port");
     let (served, connected) = meet(a.faces(), app, "elsewhere").await;
     assert_said(&connected, "another host");
     assert!(served.is_some());

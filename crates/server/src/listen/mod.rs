@@ -269,7 +269,11 @@ impl Listening {
 
     /// Shakes hands, where the node speaks TLS.
     async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        Stream::accept(stream, self.tls.as_ref().map(|keeper| keeper.faces())).await
+        let tls = self.tls.as_ref().map(|keeper| match self.face {
+            Face::Grpc => keeper.grpc(),
+            Face::Http => keeper.faces(),
+        });
+        Stream::accept(stream, tls).await
     }
 
     /// A connection is closed by this node.

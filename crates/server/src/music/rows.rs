@@ -46,7 +46,16 @@ pub(super) fn decode(
 
 /// When the first of what expires in a unit is over, whether it is already or not.
 pub(super) fn earliest(unit: Option<&Bytes>) -> Option<Millis> {
-    let rows: Vec<Row> = serde_json::from_slice(unit?).ok()?;
+    let unit = unit?;
+    // As it is written. Most units have no such field, and are not read twice.
+    let field = format!("{UNTIL:?}:{{");
+    if !unit
+        .windows(field.len())
+        .any(|part| part == field.as_bytes())
+    {
+        return None;
+    }
+    let rows: Vec<Row> = serde_json::from_slice(unit).ok()?;
     let times = rows.iter().filter_map(|row| row.get(UNTIL)?.as_object());
     times.flat_map(Map::values).filter_map(Value::as_u64).min()
 }
