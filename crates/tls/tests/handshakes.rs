@@ -315,6 +315,7 @@ async fn files_are_taken_as_they_change_and_not_where_they_are_of_no_use() {
     assert_eq!(left(&a), 2);
     std::fs::write(desk.path("a.pem"), "half of a").unwrap();
     assert!(a.reread().is_err());
+    assert!(a.reread().is_err(), "it is said at each look");
     assert_eq!(meet(a.peers(), b.to_peers(), "x").await, (None, None));
     desk.sign("a", &node(CLUSTER, "a"), days(-1, 5));
     assert_eq!(a.reread(), Ok(true));
