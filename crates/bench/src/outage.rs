@@ -91,17 +91,18 @@ fn name(lease: Option<u64>) -> String {
     lease.map_or("default lease".into(), |ms| format!("lease {ms} ms"))
 }
 
+/// Three nodes with this lease.
+async fn three(program: &Path, lease: Option<u64>) -> Result<Processes> {
+    let setup = Setup {
+        lease,
+        ..Setup::default()
+    };
+    Processes::start(program, 3, setup).await
+}
+
 /// Milliseconds from the death to each entry, in order.
 async fn entries_after_a_death(program: &Path, lease: Option<u64>, stop: bool) -> Result<Vec<u64>> {
-    let cluster = Processes::start(
-        program,
-        3,
-        Setup {
-            lease,
-            ..Setup::default()
-        },
-    )
-    .await?;
+    let cluster = three(program, lease).await?;
     let client = cluster.client(1).await?;
     let dying = NodeName(1);
     let keys = keys_by_segment();
@@ -169,15 +170,7 @@ async fn watch_all(
 ) -> Result<()> {
     let mut watched = JoinSet::new();
     for lease in leases.iter().copied() {
-        let cluster = Processes::start(
-            program,
-            3,
-            Setup {
-                lease,
-                ..Setup::default()
-            },
-        )
-        .await?;
+        let cluster = three(program, lease).await?;
         watched.spawn(async move { Ok::<_, anyhow::Error>((lease, seen(cluster, watch).await?)) });
     }
     let over = Arc::new(AtomicBool::new(false));
