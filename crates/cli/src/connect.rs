@@ -39,11 +39,16 @@ pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client,
     let client = Client::connect(options).await?;
     // A command is for somebody who waits: where nobody answers now, it does not try for long.
     if client.nodes().iter().all(|node| node.name.is_none()) {
-        let sentence = format!(
-            "no node answers ({}): start one (`fermata dev`), or say where with --endpoint or \
-             FERMATA_ENDPOINTS; nothing was changed",
-            client.heard()
-        );
+        let heard = client.heard();
+        // Then somebody is there.
+        let to_do = match heard.contains("TLS") || heard.contains("certificate") {
+            true => {
+                "say whom to trust and what to show with --tls-ca, --tls-certificate and \
+                 --tls-key or FERMATA_TLS_CA, _CERTIFICATE and _KEY"
+            }
+            false => "start one (`fermata dev`), or say where with --endpoint or FERMATA_ENDPOINTS",
+        };
+        let sentence = format!("no node answers ({heard}): {to_do}; nothing was changed");
         return Err(Failure::new(Exit::Unavailable, sentence));
     }
     if global.endpoints.is_empty() && (global.json || io::stderr().is_terminal()) {

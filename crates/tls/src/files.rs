@@ -94,7 +94,12 @@ impl Files {
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let unread = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    let length = std::fs::metadata(path).map_err(unread)?.len();
+    let found = std::fs::metadata(path).map_err(unread)?;
+    // What is read again and again must not wait for somebody who writes.
+    if !found.is_file() {
+        return Err(format!("{} is no regular file", path.display()));
+    }
+    let length = found.len();
     if length > FILE_MAX {
         return Err(format!(
             "{} has {length} bytes, more than certificates take: it is another file",

@@ -277,6 +277,7 @@ fn a_node_that_others_would_not_take_does_not_start() {
     std::fs::copy(desk.path("a.pem"), desk.path("mixed.pem")).unwrap();
     std::fs::copy(desk.path("app.key"), desk.path("mixed.key")).unwrap();
     std::fs::write(desk.path("empty.pem"), "").unwrap();
+    std::fs::create_dir(desk.path("folder.pem")).unwrap();
     std::fs::copy(desk.path("a.key"), desk.path("empty.key")).unwrap();
     let start = |files: Files, label: &str| {
         let kept = keeper(files, CLUSTER, label, Admits::Certified);
@@ -293,6 +294,7 @@ fn a_node_that_others_would_not_take_does_not_start() {
         ),
         (start(desk.files("empty"), "a"), "no certificate in it"),
         (start(desk.files("nothing"), "a"), "cannot read"),
+        (start(desk.files("folder"), "a"), "no regular file"),
     ] {
         assert_said(&said, word);
     }

@@ -67,7 +67,8 @@ pub(crate) struct OfCluster {
     /// For how many days it counts. Default: 365, or as long as the authority does.
     #[arg(long, value_name = "N", value_parser = days())]
     days: Option<u32>,
-    /// Replace what is there under that name: a node that runs takes it within ten seconds.
+    /// Replace what is there under that name: a node or a client that runs takes it within ten
+    /// seconds.
     #[arg(long)]
     replace: bool,
 }
