@@ -15,7 +15,7 @@ use fermata_client::{Client, Files, Options, Trust};
 use fermata_server::config::{JoinConfig, TlsConfig};
 use fermata_server::{ClusterConfig, NodeConfig, ServerConfig};
 use fermata_tls::Name;
-use fermata_tls::authority::{Authority, Made, Span};
+use fermata_tls::authority::{Authority, Span};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -305,12 +305,8 @@ fn spawn(program: &Path, config: &Path) -> Result<Child> {
 /// Makes an authority and what it signs for these nodes and a client. What the client shows.
 fn certificates(dir: &Path, cluster: &ClusterConfig) -> Result<Trust> {
     let span = Span::lasting(Duration::from_secs(86_400));
-    let write = |file: &str, made: &Made| {
-        std::fs::write(dir.join(format!("{file}.pem")), &made.certificate)?;
-        std::fs::write(dir.join(format!("{file}.key")), &made.key)
-    };
     let made = Authority::make("fermata-bench", span).map_err(Error::msg)?;
-    write("ca", &made)?;
+    made.store(dir, "ca")?;
     let authority = Authority::of(&made).map_err(Error::msg)?;
     let client = "client".to_owned();
     let mut names = vec![Name::Client {
@@ -324,10 +320,8 @@ fn certificates(dir: &Path, cluster: &ClusterConfig) -> Result<Trust> {
     for name in &names {
         let hosts = ["127.0.0.1".to_owned()];
         let (Name::Node { label: file, .. } | Name::Client { name: file, .. }) = name;
-        write(
-            file,
-            &authority.sign(name, &hosts, span).map_err(Error::msg)?,
-        )?;
+        let signed = authority.sign(name, &hosts, span).map_err(Error::msg)?;
+        signed.store(dir, file)?;
     }
     let own = (dir.join("client.pem"), dir.join("client.key"));
     let files = Files {

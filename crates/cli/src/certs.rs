@@ -7,9 +7,7 @@
 //! DIR/LABEL.key    its key
 //! ```
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -142,7 +140,7 @@ fn lasting(days: u32) -> Span {
     Span::lasting(DAY * days)
 }
 
-/// Writes both files: the key, which its owner alone may read, first.
+/// Writes both files.
 fn store(dir: &Path, file: &str, made: &Made, replace: bool) -> Result<(), Failure> {
     let [_, certificate, key] = paths(dir, file);
     for path in [&certificate, &key] {
@@ -154,29 +152,6 @@ fn store(dir: &Path, file: &str, made: &Made, replace: bool) -> Result<(), Failu
             )));
         }
     }
-    write(&key, made.key.as_bytes(), 0o600)?;
-    write(&certificate, made.certificate.as_bytes(), 0o644)
-}
-
-/// Writes beside the file and renames, so that a reader finds the old text or the new one.
-fn write(path: &Path, text: &[u8], mode: u32) -> Result<(), Failure> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let written = || -> io::Result<()> {
-        // One that is there may be readable for others.
-        match std::fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file: File = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&beside)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    };
-    written().map_err(|error| Failure::local(path.display(), error))
+    let failed = |error| Failure::local(certificate.display(), error);
+    made.store(dir, file).map_err(failed)
 }

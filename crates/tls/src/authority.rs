@@ -11,6 +11,10 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -25,6 +29,35 @@ pub struct Made {
     pub certificate: String,
     /// The key: a secret.
     pub key: String,
+}
+
+impl Made {
+    /// Writes `DIR/FILE.key`, which its owner alone may read, and then `DIR/FILE.pem`; whoever reads
+    /// one finds the old text or the new one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn store(&self, dir: &Path, file: &str) -> io::Result<()> {
+        write(&dir.join(format!("{file}.key")), &self.key, 0o600)?;
+        write(&dir.join(format!("{file}.pem")), &self.certificate, 0o644)
+    }
+}
+
+/// Writes beside the file and renames.
+fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    // One that is there may be readable for others.
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(mode);
+    let mut file = options.open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)
 }
 
 /// The span in which a certificate counts.

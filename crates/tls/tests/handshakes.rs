@@ -61,8 +61,7 @@ impl Desk {
     }
 
     fn write(&self, name: &str, made: &Made) {
-        std::fs::write(self.path(&format!("{name}.pem")), &made.certificate).unwrap();
-        std::fs::write(self.path(&format!("{name}.key")), &made.key).unwrap();
+        made.store(self.dir.path(), name).unwrap();
     }
 
     fn sign(&self, file: &str, name: &Name, span: Span) {
@@ -369,6 +368,21 @@ async fn an_authority_is_replaced_without_a_stop() {
         std::fs::write(own(label).ca, both(&[&new])).unwrap();
         step(keeper).await;
     }
+}
+
+#[test]
+fn a_key_is_readable_for_its_owner_alone_also_where_it_replaces_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let desk = Desk::new();
+    std::fs::write(desk.path("app.key"), "readable").unwrap();
+    std::fs::write(desk.path("app.key.new"), "left by somebody").unwrap();
+    desk.sign("app", &client("app"), days(-1, 1));
+    let mode = |file| {
+        let found = std::fs::metadata(desk.path(file)).unwrap();
+        found.permissions().mode() & 0o777
+    };
+    assert_eq!((mode("app.key"), mode("ca.key")), (0o600, 0o600));
+    desk.trust("app");
 }
 
 #[test]

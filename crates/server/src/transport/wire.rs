@@ -179,7 +179,7 @@ impl Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fermata_tls::authority::{Authority, Made, Span};
+    use fermata_tls::authority::{Authority, Span};
     use fermata_tls::rustls::pki_types::ServerName;
     use fermata_tls::{Admits, Files, Keeper, Name, Own};
     use std::path::Path;
@@ -191,19 +191,16 @@ mod tests {
     /// What a node of a new cluster shows.
     fn keeper(dir: &Path) -> Keeper {
         let span = Span::lasting(Duration::from_secs(86_400));
-        let write = |name: &str, made: &Made| {
-            std::fs::write(dir.join(format!("{name}.pem")), &made.certificate).unwrap();
-            std::fs::write(dir.join(format!("{name}.key")), &made.key).unwrap();
-        };
         let made = Authority::make("test", span).unwrap();
-        write("ca", &made);
+        made.store(dir, "ca").unwrap();
         let (cluster, label) = (7, "a".to_owned());
         let name = Name::Node {
             cluster,
             label: label.clone(),
         };
         let authority = Authority::of(&made).unwrap();
-        write("a", &authority.sign(&name, &[], span).unwrap());
+        let signed = authority.sign(&name, &[], span).unwrap();
+        signed.store(dir, "a").unwrap();
         let files = Files {
             ca: dir.join("ca.pem"),
             own: Some((dir.join("a.pem"), dir.join("a.key"))),

@@ -3,7 +3,7 @@
 use crate::common::{Choice, TestCluster, eventually};
 use crate::wire::{greeting, peer};
 use fermata_protocol::wire;
-use fermata_tls::authority::{Authority, Made, Span};
+use fermata_tls::authority::{Authority, Span};
 use fermata_tls::rustls::ClientConfig;
 use fermata_tls::rustls::pki_types::ServerName;
 use fermata_tls::{Admits, Files, Keeper, Name, Own, Trust};
@@ -16,11 +16,6 @@ use tokio_rustls::TlsConnector;
 
 /// The cluster of `local::cluster`.
 const CLUSTER: u128 = 0xfe;
-
-fn write(dir: &Path, name: &str, made: &Made) {
-    std::fs::write(dir.join(format!("{name}.pem")), &made.certificate).unwrap();
-    std::fs::write(dir.join(format!("{name}.key")), &made.key).unwrap();
-}
 
 fn files(dir: &Path, name: &str) -> Files {
     Files {
@@ -36,7 +31,7 @@ fn files(dir: &Path, name: &str) -> Files {
 fn certificates(dir: &Path) {
     let span = Span::lasting(Duration::from_secs(86_400));
     let made = Authority::make("test", span).unwrap();
-    write(dir, "ca", &made);
+    made.store(dir, "ca").unwrap();
     let authority = Authority::of(&made).unwrap();
     let cluster = CLUSTER;
     for label in ["n1", "n2", "n3"].map(str::to_owned) {
@@ -45,11 +40,13 @@ fn certificates(dir: &Path) {
             label: label.clone(),
         };
         let hosts = ["127.0.0.1".to_owned()];
-        write(dir, &label, &authority.sign(&name, &hosts, span).unwrap());
+        let signed = authority.sign(&name, &hosts, span).unwrap();
+        signed.store(dir, &label).unwrap();
     }
     let name = "app".to_owned();
     let app = Name::Client { cluster, name };
-    write(dir, "app", &authority.sign(&app, &[], span).unwrap());
+    let signed = authority.sign(&app, &[], span).unwrap();
+    signed.store(dir, "app").unwrap();
 }
 
 /// What this node says to peers.
