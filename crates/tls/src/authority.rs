@@ -32,8 +32,8 @@ pub struct Made {
 }
 
 impl Made {
-    /// Writes `DIR/FILE.key`, which its owner alone may read, and then `DIR/FILE.pem`; whoever reads
-    /// one finds the old text or the new one.
+    /// Writes `DIR/FILE.key`, which its owner alone may read, and then `DIR/FILE.pem`; whoever
+    /// reads one finds the old text or the new one.
     ///
     /// # Errors
     /// What the system says.
