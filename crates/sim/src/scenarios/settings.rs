@@ -9,7 +9,7 @@ use crate::history::Heard;
 use crate::network::Parcel;
 use crate::world::{NEWER, World};
 use crate::{nemesis, random};
-use fermata_protocol::base::{GroupId, KeyId, Micros, NodeName, Seat};
+use fermata_protocol::base::{Epoch, GroupId, KeyId, Micros, NodeName, Seat};
 use fermata_protocol::client::Call;
 use fermata_protocol::command::GroupCommand;
 use fermata_protocol::register::{Ask, Message as Register};
@@ -483,12 +483,16 @@ fn given_beside_the_silent(stage: &mut Stage) {
     let closed = closed(stage, 30_000_000);
     stage.expect(closed, "what is known to most is moved");
     stage.pass(2_000);
+    // What it is asked for keeps no key of a later store waiting.
+    next(stage, &[D, E, F]);
+    let closed = closed_or_gone(stage, 30_000_000);
+    stage.expect(closed, "keys move beside a gift that is awaited");
     stage.world.stop(A, true);
     let segment = stage.segment();
     let owes = move |w: &World, seat| {
         let places = Places::of(&w.setup.cluster, &w.machines);
         let mut pasts = places.location(segment).pasts(segment).iter();
-        pasts.any(|past| past.owed.contains(&seat))
+        pasts.any(|past| past.epoch == Epoch::FIRST && past.owed.contains(&seat))
     };
     // By their seats in the first view.
     let (silent, other) = (Seat(0), Seat(2));
