@@ -1,7 +1,7 @@
 //! R9, R10: the cluster gets another read lease or format, while some nodes do not know of it,
 //! forget it, or cannot read it.
 
-use super::ring::{D, E, F, FIRST, closed, closed_or_gone, next};
+use super::ring::{D, E, F, FIRST, closed, closed_or_gone, lists_to, next};
 use super::stage::{A, B, C, Stage, spread_to, value};
 use super::{Scenario, policies};
 use crate::checkers::places::Places;
@@ -483,8 +483,11 @@ fn given_beside_the_silent(stage: &mut Stage) {
     let closed = closed(stage, 30_000_000);
     stage.expect(closed, "what is known to most is moved");
     stage.pass(2_000);
-    // What it is asked for keeps no key of a later store waiting.
+    // What it is asked for keeps no key of a later store waiting, which is listed after that.
+    let unlisted = stage.lose(lists_to(&[B, E]));
     next(stage, &[D, E, F]);
+    stage.pass(2_000);
+    stage.discard(unlisted);
     let closed = closed_or_gone(stage, 30_000_000);
     stage.expect(closed, "keys move beside a gift that is awaited");
     stage.world.stop(A, true);
