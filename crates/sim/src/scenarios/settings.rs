@@ -467,8 +467,11 @@ fn moves_bounded(stage: &mut Stage) {
 fn given_beside_the_silent(stage: &mut Stage) {
     stage.again(|setup| setup.limits.moving_bytes = 0);
     let h2 = stage.client(&[5]);
-    let spreads = stage.lose(spread_to(&[A, B, C]));
     let (key, other) = (stage.key.clone(), stage.key_beside("c"));
+    stage.key = stage.key_beside("w");
+    stage.section(h2, "v1");
+    stage.key = key.clone();
+    let spreads = stage.lose(spread_to(&[A, B, C]));
     let near = stage.client(&[1]);
     stage.eventual_put(near, "e1");
     stage.key = other;
