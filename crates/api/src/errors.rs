@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::Status;
 
 /// Every code there is.
-pub const CODES: [Code; 16] = [
+pub const CODES: [Code; 18] = [
     Code::NoLongerHolder,
     Code::NotHolder,
     Code::Unavailable,
@@ -25,6 +25,8 @@ pub const CODES: [Code; 16] = [
     Code::BadRequest,
     Code::Undecodable,
     Code::Forgotten,
+    Code::Unauthenticated,
+    Code::Forbidden,
 ];
 
 /// How one code shows on each face.
@@ -62,6 +64,8 @@ pub fn face(code: Code) -> Face {
         Code::BadRequest => (Grpc::InvalidArgument, 400, "Bad request"),
         Code::Undecodable => (Grpc::DataLoss, 500, "The value cannot be decoded"),
         Code::Forgotten => (Grpc::Aborted, 410, "The answer is forgotten"),
+        Code::Unauthenticated => (Grpc::Unauthenticated, 401, "Nobody is known to ask"),
+        Code::Forbidden => (Grpc::PermissionDenied, 403, "Not allowed"),
     };
     Face { grpc, http, title }
 }

@@ -212,6 +212,8 @@ impl From<fermata_client::Error> for Failure {
             | Code::NoSuchKeyspace
             | Code::KeyspaceExists
             | Code::WrongPurpose
+            | Code::Unauthenticated
+            | Code::Forbidden
             | Code::BadRequest => Exit::Refused,
         };
         Failure {

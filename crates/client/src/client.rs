@@ -11,6 +11,7 @@ use fermata_api::condition::{Change, Condition};
 use fermata_api::convert::label_from;
 use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{ClusterId, KeyId, Keyspace, LockRef, SiteId};
+use fermata_protocol::catalogue::Access;
 use fermata_protocol::client::{self as machine, Call, Endpoint, Session, Success, Ticket};
 use fermata_protocol::registry::Newcomer;
 use fermata_protocol::request::{
@@ -629,6 +630,28 @@ impl Client {
     pub async fn delete_keyspace(&self, keyspace: &str) -> Result<(), Error> {
         let keyspace = driver::names(&self.shared.names).add_keyspace(keyspace);
         let call = Call::DeleteKeyspace { keyspace };
+        self.shared.call(call).await.map(drop)
+    }
+
+    /// Who may do what: the policy that docs/security.md describes, with every change that was
+    /// answered before.
+    ///
+    /// # Errors
+    /// `Forbidden` for who is no administrator; and as [`Client::get`].
+    pub async fn access(&self) -> Result<Access, Error> {
+        match self.shared.call(Call::Access).await? {
+            Success::Access(access) => Ok(access),
+            other => Err(surprised(&other)),
+        }
+    }
+
+    /// Replaces that policy, if it is the one of version `after` still.
+    ///
+    /// # Errors
+    /// `Busy` where it is not; `BadRequest` for one that is malformed, or that leaves nobody who
+    /// could change it; `Forbidden` for who is no administrator; and as [`Client::get`].
+    pub async fn change_access(&self, after: u64, policy: Bytes) -> Result<(), Error> {
+        let call = Call::ChangeAccess { after, policy };
         self.shared.call(call).await.map(drop)
     }
 

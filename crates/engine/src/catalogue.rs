@@ -1,11 +1,12 @@
-//! The keyspaces: one row of the lock store, replaced by compare-and-set like every other.
+//! The keyspaces, and who may do what in them: two rows of the lock store, replaced by
+//! compare-and-set like every other.
 
 use crate::engine::{Engine, failed};
 use crate::store::{DataStore, LockStore, Row, StoreError, Swapped};
 use bytes::Bytes;
 use fermata_protocol::Reply;
 use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, Planted, StoragePolicy};
-use fermata_protocol::catalogue::Catalogue as Keyspaces;
+use fermata_protocol::catalogue::{Access, Catalogue as Keyspaces};
 use fermata_protocol::request::{Code, Refusal};
 use fermata_protocol::wire;
 use std::sync::{PoisonError, RwLock};
@@ -19,12 +20,33 @@ pub(crate) struct Catalogue {
     known: RwLock<Vec<Keyspace>>,
 }
 
-/// The catalogue's row: no keyspace has the id 0.
+/// The catalogue's row.
 fn row_key() -> KeyId {
+    row_named(b"catalogue")
+}
+
+/// The access policy's row.
+fn access_key() -> KeyId {
+    row_named(b"access")
+}
+
+/// A row of the engine's own: no keyspace has the id 0.
+fn row_named(name: &'static [u8]) -> KeyId {
     KeyId {
         keyspace: KeyspaceId(0),
-        key: Bytes::from_static(b"catalogue"),
+        key: Bytes::from_static(name),
     }
+}
+
+/// The access policy in its row.
+fn access_in(row: Option<&Row>) -> Result<Access, StoreError> {
+    let known = row
+        .map(|row| wire::decode::<Access>(&row.state))
+        .transpose();
+    let known = known.map_err(|_| {
+        StoreError::Refused("the access policy was not written by this version".into())
+    })?;
+    Ok(known.unwrap_or_default())
 }
 
 impl Catalogue {
@@ -92,6 +114,43 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         let all = all.map_err(|e| failed("the listing", &e, false))?;
         self.catalogue.learn(&all);
         Ok(Reply::Keyspaces(all))
+    }
+
+    /// The access policy, with every change that was answered before.
+    pub(crate) async fn access(&self) -> Result<Reply, Refusal> {
+        let row = self.locks.read(&access_key()).await;
+        let known = row.and_then(|row| access_in(row.as_ref()));
+        let known = known.map_err(|e| failed("reading the access policy", &e, false))?;
+        Ok(Reply::Access(known))
+    }
+
+    /// Replaces the access policy that was made by the change `after`.
+    pub(crate) async fn change_access(&self, after: u64, policy: &Bytes) -> Result<Reply, Refusal> {
+        let what = "the change of the access policy";
+        let mut doubt = false;
+        for _ in 0..TRIES {
+            let row = self.locks.read(&access_key()).await;
+            let row = row.map_err(|e| failed(what, &e, doubt))?;
+            let mut access = access_in(row.as_ref()).map_err(|e| failed(what, &e, doubt))?;
+            // It is read again where it is not known what became of it.
+            if doubt && access.version == after + 1 && access.policy == *policy {
+                return Ok(Reply::Done { tag: None });
+            }
+            access.replace(after, policy, after + 1, Planted::NONE)?;
+            let version = row.map(|row| row.version);
+            let state = wire::encode(&access);
+            match self.locks.swap(&access_key(), version, state).await {
+                Ok(Swapped::Applied(_)) => return Ok(Reply::Done { tag: None }),
+                Ok(Swapped::Refused(_)) => {}
+                Err(StoreError::Unknown(_)) => doubt = true,
+                Err(error) => return Err(failed(what, &error, doubt)),
+            }
+        }
+        let text = format!("{what} was not done: too many are made at once; repeat it");
+        Err(Refusal {
+            may_have_taken_effect: doubt,
+            ..Refusal::definite(Code::Busy, text)
+        })
     }
 
     /// Adds a keyspace; its id is given here.

@@ -243,6 +243,8 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             | Operation::Ring => Err(Refusal::definite(Code::BadRequest, NATIVE_ALONE)),
             Operation::Keyspaces => self.keyspaces().await,
             Operation::Catalogue => self.catalogue_now().await,
+            Operation::Access => self.access().await,
+            Operation::ChangeAccess { after, policy } => self.change_access(after, &policy).await,
             Operation::Status => Ok(self.status()),
         };
         replied.unwrap_or_else(Reply::Refused)

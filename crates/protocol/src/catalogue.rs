@@ -5,6 +5,10 @@
 //! nothing is kept of the dead: an id that is below the next one, and not here, was deleted
 //! ([`Catalogue::is_dead`]). Whatever comes for it, however late, is refused by who knows this.
 //!
+//! **The access policy** is in it as well: it belongs to the keyspaces that it names, reaches every
+//! node as they do, and is there for whoever keeps another node out. It is replaced as a whole, by
+//! whoever has read the one before it.
+//!
 //! **What a change holds for.** Lease and longest section travel with the enqueue of each section,
 //! and nobody asks the catalogue again: who is in a section, or waits for one, keeps the terms with
 //! which it asked, whatever the nodes know of the catalogue by then.
@@ -14,16 +18,60 @@ use crate::request::{Code, Refusal};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Keyspaces of one cluster at most.
 pub const KEYSPACES_MAX: usize = 1_024;
 
-/// All keyspaces, as of some number of changes.
+/// Bytes of the longest policy.
+pub const POLICY_MAX: usize = 512 << 10;
+
+/// Who may do what, in the words of whoever judges requests. The protocol keeps the policy, and
+/// gives it to every node, and never reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// The number of the change that made it; 0: there is none, and everybody may do everything.
+    pub version: u64,
+    /// At most [`POLICY_MAX`] bytes.
+    pub policy: Bytes,
+}
+
+impl Access {
+    /// Replaces the policy that was made by the change `after`, as change `version`.
+    ///
+    /// # Errors
+    /// A definite refusal: it is too long, or another one has replaced that policy.
+    pub fn replace(
+        &mut self,
+        after: u64,
+        policy: &Bytes,
+        version: u64,
+        planted: Planted,
+    ) -> Result<(), Refusal> {
+        if policy.len() > POLICY_MAX {
+            let why = format!("the access policy is longer than {POLICY_MAX} bytes: make it short");
+            return Err(Refusal::definite(Code::TooLarge, why));
+        }
+        if after != self.version && !planted.has(Bug::PolicyOverwritten) {
+            let why = "the access policy has changed since it was read, and nothing was done: read \
+                       it again, and repeat the change";
+            return Err(Refusal::definite(Code::Busy, why));
+        }
+        *self = Access {
+            version,
+            policy: policy.clone(),
+        };
+        Ok(())
+    }
+}
+
+/// All keyspaces, and who may do what in them, as of some number of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalogue {
     version: u64,
     keyspaces: Vec<Keyspace>,
+    access: Access,
 }
 
 impl Default for Catalogue {
@@ -31,14 +79,19 @@ impl Default for Catalogue {
         Catalogue {
             keyspaces: Keyspace::built_in().to_vec(),
             version: 1,
+            access: Access::default(),
         }
     }
 }
 
 impl Catalogue {
-    /// These keyspaces, after so many changes.
+    /// These keyspaces, after so many changes, none of them of the access policy.
     pub fn of(keyspaces: Vec<Keyspace>, version: u64) -> Catalogue {
-        Catalogue { keyspaces, version }
+        Catalogue {
+            keyspaces,
+            version,
+            access: Access::default(),
+        }
     }
 
     /// The number of changes, from 1.
@@ -49,6 +102,27 @@ impl Catalogue {
     /// All keyspaces there are.
     pub fn all(&self) -> &[Keyspace] {
         &self.keyspaces
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Replaces the access policy that was made by the change `after` (compare-and-set).
+    ///
+    /// # Errors
+    /// See [`Access::replace`].
+    pub fn change_access(
+        &mut self,
+        after: u64,
+        policy: &Bytes,
+        planted: Planted,
+    ) -> Result<(), Refusal> {
+        let next = self.version + 1;
+        self.access.replace(after, policy, next, planted)?;
+        self.version = next;
+        Ok(())
     }
 
     /// The keyspace of that id.
@@ -231,6 +305,33 @@ mod tests {
             assert!(next.is_ok_and(|id| !catalogue.is_dead(id)), "not given yet");
         }
         assert_eq!(catalogue.all(), Keyspace::built_in());
+    }
+
+    #[test]
+    fn a_policy_follows_the_one_that_its_author_has_read() {
+        let mut catalogue = Catalogue::default();
+        let [first, second] = [&b"1"[..], b"2"].map(Bytes::from_static);
+        assert_eq!(catalogue.access(), &Access::default());
+        assert_eq!(catalogue.change_access(0, &first, Planted::NONE), Ok(()));
+        let made = catalogue.access().version;
+        assert_eq!((made, catalogue.version()), (2, 2));
+        assert_eq!(catalogue.create(&named("jobs"), Planted::NONE), Ok(()));
+        let code = |result: Result<(), Refusal>| result.map_err(|refusal| refusal.code);
+        let before = catalogue.clone();
+        for after in [0, 1, catalogue.version()] {
+            let late = catalogue.change_access(after, &second, Planted::NONE);
+            assert_eq!(code(late), Err(Code::Busy), "{after}");
+        }
+        let long = Bytes::from(alloc::vec![0; POLICY_MAX + 1]);
+        let long = catalogue.change_access(made, &long, Planted::NONE);
+        assert_eq!(code(long), Err(Code::TooLarge));
+        assert_eq!(catalogue, before, "what is refused changes nothing");
+        assert_eq!(
+            catalogue.change_access(made, &second, Planted::NONE),
+            Ok(())
+        );
+        assert_eq!(catalogue.access().policy, second);
+        assert!(catalogue.is_dead(KeyspaceId(2)) || catalogue.get(KeyspaceId(2)).is_some());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::request::Mode;
 use crate::settings::Setting;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// The format of commands that this version of the program writes.
@@ -108,6 +109,7 @@ impl Command {
                 GroupCommand::Decide(bytes) | GroupCommand::Vote(bytes) | GroupCommand::Take(bytes),
             )
             | Body::Transaction(bytes) => bytes.len(),
+            Body::Group(GroupCommand::ChangeAccess { policy, .. }) => policy.len(),
             Body::Group(
                 GroupCommand::ChangeKeyspace { .. }
                 | GroupCommand::DeleteKeyspace(_)
@@ -357,6 +359,13 @@ pub enum GroupCommand {
         name: NodeName,
         /// Where.
         addresses: Addresses,
+    },
+    /// Another access policy, if the present one is that of the change `after`.
+    ChangeAccess {
+        /// See [`Access::version`](crate::catalogue::Access::version).
+        after: u64,
+        /// See [`Access::policy`](crate::catalogue::Access::policy).
+        policy: Bytes,
     },
 }
 

@@ -15,8 +15,8 @@
 //! of one version, as around a restart.
 
 use crate::base::{
-    Config, Directory, Epoch, Group, GroupId, Incarnation, LogId, NodeName, Past, Scope, SegmentId,
-    SiteId, View,
+    Config, Directory, Epoch, Group, GroupId, Incarnation, Keyspace, LogId, NodeName, Past, Scope,
+    SegmentId, SiteId, View,
 };
 use crate::catalogue::Catalogue;
 use crate::group::GroupState;
@@ -61,6 +61,16 @@ type OldLocation = (
     BTreeMap<SegmentId, Vec<Past>>,
 );
 
+/// A catalogue in versions 7 and 8: what there is now, but for the access policy.
+#[derive(Serialize, Deserialize)]
+struct OldCatalogue(u64, Vec<Keyspace>);
+
+impl OldCatalogue {
+    fn now(self) -> Catalogue {
+        Catalogue::of(self.1, self.0)
+    }
+}
+
 /// A group's state in version 8.
 #[derive(Deserialize)]
 struct NearGroupState(
@@ -68,7 +78,7 @@ struct NearGroupState(
     OldLocation,
     u8,
     Option<View>,
-    Option<(OldRegistry, Catalogue)>,
+    Option<(OldRegistry, OldCatalogue)>,
     Sessions,
 );
 
@@ -79,7 +89,7 @@ struct OldGroupState {
     location: OldLocation,
     least: u8,
     next: Option<View>,
-    catalogue: Catalogue,
+    catalogue: OldCatalogue,
     sessions: Sessions,
 }
 
@@ -117,13 +127,14 @@ fn from_8(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
         }
         fx.delete(record::node("locations"));
     }
+    catalogue(memory, &mut fx)?;
     let format = beginning.settings().format;
     let group = |old: &Bytes| {
         let NearGroupState(commands, location, least, next, meta, sessions) = wire::decode(old)
             .ok()
             .filter(|old: &NearGroupState| old.3.is_none())?;
         let now = |registry| settled(registry, config, &beginning);
-        let meta = meta.map(|(registry, catalogue)| (now(registry), catalogue));
+        let meta = meta.map(|(registry, catalogue)| (now(registry), catalogue.now()));
         Some(wire::encode(&(
             (commands, (location, 0_u16), least, next, meta, sessions),
             (format, 0_u16),
@@ -214,7 +225,7 @@ fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
             let begin = if first { &meta } else { group };
             let history = (old.commands, old.sessions);
             let new = GroupState::start(begin, old.least, &registry);
-            Some(wire::encode(&new.after(history, old.catalogue)))
+            Some(wire::encode(&new.after(history, old.catalogue.now())))
         };
         let view = if first { &meta.view } else { &group.view };
         let moved = match first {
@@ -228,6 +239,7 @@ fn from_7(config: &Config, memory: &dyn Memory) -> Result<Vec<Write>, String> {
         }
     }
     taken(memory, &mut fx);
+    catalogue(memory, &mut fx)?;
     Ok(fx.writes)
 }
 
@@ -259,6 +271,16 @@ fn registry(
 
 fn damaged<E>(_: E) -> String {
     "a record of the node's own is corrupt: replace this node".to_owned()
+}
+
+/// The node's copy of the catalogue has an access policy.
+fn catalogue(memory: &dyn Memory, fx: &mut Effects) -> Result<(), String> {
+    let record = record::node("catalogue");
+    if let Some(kept) = memory.get(&record).map_err(damaged)? {
+        let kept = wire::decode::<OldCatalogue>(&kept).map_err(damaged)?;
+        fx.put(record, wire::encode(&kept.now()));
+    }
+    Ok(())
 }
 
 /// The names of nodes in keys are longer.

@@ -77,6 +77,9 @@ impl Meta {
                 section_max,
             } => done(self.catalogue.change(*id, (*lease, *section_max))),
             GroupCommand::DeleteKeyspace(id) => done(self.catalogue.delete(*id)),
+            GroupCommand::ChangeAccess { after, policy } => {
+                done(self.catalogue.change_access(*after, policy, planted))
+            }
             _ => return None,
         })
     }

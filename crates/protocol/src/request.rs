@@ -10,6 +10,7 @@ use crate::base::{
     Addresses, Cluster, Epoch, EventualTag, GroupId, KeyId, Keyspace, KeyspaceId, Label, LockRef,
     Micros, NodeName, Reach, SegmentId, SessionId, SiteId, Tag,
 };
+use crate::catalogue::{Access, Catalogue};
 use crate::register::{Tally, UpkeepCounts};
 use crate::registry::{Newcomer, Registry, Standing};
 use crate::settings::{Setting, Settings};
@@ -214,6 +215,15 @@ pub enum Operation {
         /// Which.
         keyspace: KeyspaceId,
     },
+    /// Replace the access policy, if the present one is that of the change `after`.
+    ChangeAccess {
+        /// [`Access::version`] as whoever asks has read it.
+        after: u64,
+        /// At most [`POLICY_MAX`](crate::catalogue::POLICY_MAX) bytes.
+        policy: Bytes,
+    },
+    /// The access policy, with every change that was answered before.
+    Access,
     /// Change what all nodes count alike: begun once this is answered, and over when every node
     /// knows ([`NodeStatus::settings`]).
     ChangeSettings(Setting),
@@ -336,6 +346,8 @@ pub enum Reply {
     Inspect(Inspection),
     /// The catalogue.
     Keyspaces(Vec<Keyspace>),
+    /// The access policy.
+    Access(Access),
     /// The node's state.
     Status(Box<NodeStatus>),
     /// A data directory has its name.
@@ -704,6 +716,9 @@ pub struct Admitted {
     pub cluster: Cluster,
     /// Who is in it, as the node that answers knows it: it may not know the newcomer yet.
     pub registry: Registry,
+    /// The keyspaces and the access policy, as that node knows them: a newcomer that knew of none
+    /// would let everybody in.
+    pub catalogue: Catalogue,
 }
 
 /// Who is in the cluster, and where its groups are, as one node knows it.
@@ -816,6 +831,10 @@ pub enum Code {
     Undecodable,
     /// The session's request was answered long ago and its answer forgotten.
     Forgotten,
+    /// Nobody knows who asks: no credentials, or such as are not valid.
+    Unauthenticated,
+    /// Who asks may not do this.
+    Forbidden,
 }
 
 impl Code {
@@ -838,6 +857,8 @@ impl Code {
             Code::BadRequest => "bad_request",
             Code::Undecodable => "undecodable",
             Code::Forgotten => "forgotten",
+            Code::Unauthenticated => "unauthenticated",
+            Code::Forbidden => "forbidden",
         }
     }
 }

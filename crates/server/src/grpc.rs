@@ -406,6 +406,14 @@ impl Fermata for Service {
         unary!(self, ChangeSettings(r) -> Done)
     }
 
+    async fn get_access(&self, r: Request<v1::GetAccessRequest>) -> Handled<v1::Access> {
+        unary!(self, GetAccess(r) -> Access)
+    }
+
+    async fn change_access(&self, r: Request<v1::ChangeAccessRequest>) -> Handled<v1::Done> {
+        unary!(self, ChangeAccess(r) -> Done)
+    }
+
     async fn list_keyspaces(
         &self,
         r: Request<v1::ListKeyspacesRequest>,

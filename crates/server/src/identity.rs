@@ -18,8 +18,9 @@ use crate::serve::Medium;
 use fermata_driver::ballast::Ballast;
 use fermata_driver::{Recall, batch};
 use fermata_protocol::base::{ClusterId, Config, Incarnation, NodeId, NodeName};
-use fermata_protocol::registry::Registry;
-use fermata_protocol::{convert, wire};
+use fermata_protocol::convert;
+use fermata_protocol::request::Admitted;
+use fermata_protocol::wire::{self, record};
 use fermata_storage::{Batch, FileDisk, Options, Persisted, Store};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -222,7 +223,7 @@ fn create(
 /// The store of a directory that is to be a node's which the cluster has admitted: it has the
 /// node's identity and the registry, so that the node knows whom to ask, whoever of the cluster
 /// file is still there. Then the file of the identity. Blocks.
-pub(crate) fn found(dir: &Path, identity: &Identity, registry: &Registry) -> Result<(), String> {
+pub(crate) fn found(dir: &Path, identity: &Identity, admitted: &Admitted) -> Result<(), String> {
     let medium = medium(dir)?;
     let opened = Store::open(medium.disk.clone(), medium.options);
     let (mut store, _) = opened.map_err(|e| format!("cannot open {}: {e}", dir.display()))?;
@@ -233,7 +234,8 @@ pub(crate) fn found(dir: &Path, identity: &Identity, registry: &Registry) -> Res
         None if store.is_new() => {
             let batch = Batch::new()
                 .put(RECORD, wire::encode(identity))
-                .put(wire::record::node("registry"), wire::encode(registry));
+                .put(record::node("registry"), wire::encode(&admitted.registry))
+                .put(record::node("catalogue"), wire::encode(&admitted.catalogue));
             append(dir, &mut store, batch)?;
         }
         _ => {

@@ -98,7 +98,7 @@ fn finished(
     identity::write_file(dir, CLUSTER, &cluster)?;
     identity::write_file(dir, NODE, own)?;
     let identity = Identity::new(admitted.cluster.id, admitted.name, incarnation);
-    identity::found(dir, &identity, &admitted.registry)?;
+    identity::found(dir, &identity, admitted)?;
     tracing::info!(
         "cluster {} has admitted this node, {}, as node {}",
         cluster.id,

@@ -58,6 +58,8 @@ pub(crate) fn operation_name(operation: &Operation) -> OperationName {
         Operation::Ring => "ring",
         Operation::Keyspaces => "list_keyspaces",
         Operation::Catalogue => "catalogue",
+        Operation::Access => "access",
+        Operation::ChangeAccess { .. } => "change_access",
         Operation::Status => "status",
     }
 }

@@ -264,6 +264,8 @@ impl Client {
             Call::Release { key, lock_ref } => (None, What::Release(key.clone(), *lock_ref)),
             Call::Queue { key } => (None, What::Queue(key.clone())),
             Call::Keys { keyspace, .. } => (None, What::Keys(*keyspace)),
+            Call::Access => (None, What::Access),
+            Call::ChangeAccess { after, .. } => (None, What::ChangeAccess(*after)),
             other => panic!("the simulator's clients do not call {other:?}"),
         }
     }
@@ -367,6 +369,7 @@ impl Client {
             Ok(Success::Done { tag }) => Heard::Done(tag),
             Ok(Success::Queue { entries, .. }) => Heard::Queue(entries),
             Ok(Success::Keys(keys)) => Heard::Keys(keys),
+            Ok(Success::Access(access)) => Heard::Access(access.version),
             Ok(_) => Heard::Done(None),
             Err(refusal) if refusal.may_have_taken_effect => Heard::Unknown(refusal.code),
             Err(refusal) => Heard::Failed(refusal.code),

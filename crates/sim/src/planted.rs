@@ -134,6 +134,8 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::LaggardIsSteady, "g32-lagging-home"),
     (Bug::RetiringKeeps, "g33-retiring"),
     (Bug::KeyspaceIdReused, "g59-made-again"),
+    (Bug::PolicyOverwritten, "g75-two-administrators"),
+    (Bug::KeeperWithoutLease, "g75-late-keeper"),
     (Bug::DeadKeyspaceServed, "g59-deleted-keyspace"),
     (Bug::DeadCellsKept, "g59-deleted-keyspace"),
     (Bug::DeadFlagsKept, "g59-deleted-keyspace"),

@@ -7,6 +7,7 @@ use crate::v1::enter_event::Event;
 use crate::v1::ref_state::State;
 use crate::v1::session_reply::Reply as Wire;
 use fermata_protocol::base::{Epoch, EventualTag, NodeName, Reach, SegmentId};
+use fermata_protocol::catalogue::Access;
 use fermata_protocol::register::{Tally, UpkeepCounts};
 use fermata_protocol::request::{
     ClockState, ClockStatus, ClosedStatus, Entered, EntryValue, Inspection, LogStatus,
@@ -65,6 +66,7 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             let keyspaces = all.iter().map(keyspace_to).collect();
             Wire::Keyspaces(v1::KeyspaceList { keyspaces })
         }
+        Reply::Access(Access { version, policy }) => Wire::Access(v1::Access { version, policy }),
         Reply::Status(status) => Wire::Status(Box::new(status_to(*status, names))),
         Reply::Admitted(admitted) => Wire::Admitted(ring::admitted_to(&admitted)),
         Reply::Ring(status) => Wire::Ring(ring::ring_to(*status)),
@@ -393,6 +395,7 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
             let all = k.keyspaces.into_iter().map(keyspace_from);
             Reply::Keyspaces(all.collect::<Result<_, _>>()?)
         }
+        Wire::Access(v1::Access { version, policy }) => Reply::Access(Access { version, policy }),
         Wire::Status(s) => Reply::Status(Box::new(status_from(*s, names)?)),
         Wire::Admitted(admitted) => Reply::Admitted(Box::new(ring::admitted_from(&admitted)?)),
         Wire::Ring(status) => Reply::Ring(Box::new(ring::ring_from(status)?)),

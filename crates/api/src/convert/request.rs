@@ -137,6 +137,11 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
             let setting = setting(m.setting)?;
             (m.header, Operation::ChangeSettings(setting))
         }
+        Wire::GetAccess(m) => (m.header, Operation::Access),
+        Wire::ChangeAccess(m) => {
+            let (after, policy) = (m.after, m.policy);
+            (m.header, Operation::ChangeAccess { after, policy })
+        }
         Wire::Ring(m) => (m.header, Operation::Ring),
         Wire::ChangeRing(m) => (m.header, ring::change_from(m.change)?),
         Wire::Admit(m) => {
@@ -448,11 +453,13 @@ pub fn operation_to_proto(
         | Operation::ChangeKeyspace { .. }
         | Operation::DeleteKeyspace { .. }
         | Operation::Keyspaces
+        | Operation::Access
+        | Operation::ChangeAccess { .. }
         | Operation::Catalogue => catalogue_to_proto(&request.operation, header, names),
     }
 }
 
-/// The part of [`operation_to_proto`] that is about keyspaces.
+/// The part of [`operation_to_proto`] that is about keyspaces, and who may do what in them.
 fn catalogue_to_proto(operation: &Operation, header: Option<v1::Header>, names: &Names) -> Wire {
     match operation {
         Operation::CreateKeyspace(keyspace) => {
@@ -476,6 +483,15 @@ fn catalogue_to_proto(operation: &Operation, header: Option<v1::Header>, names: 
         // Only nodes ask for the latter, themselves.
         Operation::Keyspaces | Operation::Catalogue => {
             Wire::ListKeyspaces(v1::ListKeyspacesRequest { header })
+        }
+        Operation::Access => Wire::GetAccess(v1::GetAccessRequest { header }),
+        Operation::ChangeAccess { after, policy } => {
+            let (after, policy) = (*after, policy.clone());
+            Wire::ChangeAccess(v1::ChangeAccessRequest {
+                header,
+                after,
+                policy,
+            })
         }
         _ => unreachable!("only operations on the catalogue come here"),
     }
@@ -577,6 +593,8 @@ pub fn names_unknown_keyspace(wire: &Wire, names: &Names) -> bool {
         Wire::ChangeKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
         Wire::DeleteKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
         Wire::CreateKeyspace(_)
+        | Wire::GetAccess(_)
+        | Wire::ChangeAccess(_)
         | Wire::ChangeSettings(_)
         | Wire::Ring(_)
         | Wire::ChangeRing(_)

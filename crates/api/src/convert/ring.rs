@@ -138,6 +138,7 @@ pub(super) fn admitted_to(admitted: &Admitted) -> v1::Admitted {
         node: admitted.name.0,
         cluster: wire::encode(&admitted.cluster),
         registry: wire::encode(&admitted.registry),
+        catalogue: wire::encode(&admitted.catalogue),
     }
 }
 
@@ -151,6 +152,7 @@ pub(super) fn admitted_from(m: &v1::Admitted) -> Result<Admitted, Refusal> {
         name: NodeName(m.node),
         cluster: wire::decode(&m.cluster).map_err(unreadable)?,
         registry: wire::decode(&m.registry).map_err(unreadable)?,
+        catalogue: wire::decode(&m.catalogue).map_err(unreadable)?,
     })
 }
 

@@ -5,6 +5,7 @@ use crate::v1::session_request::Operation as Wire;
 use fermata_protocol::base::{
     Addresses, Epoch, GroupId, Incarnation, Keyspace, Label, NodeName, SegmentId, SiteId,
 };
+use fermata_protocol::catalogue::Access;
 use fermata_protocol::registry::{Newcomer, Standing};
 use fermata_protocol::request::{
     Critical, Entered, EntryValue, Operation, RefState, Reply, Request, RingChange, RingGroup,
@@ -230,6 +231,11 @@ fn ring_operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         setting().prop_map(Operation::ChangeSettings),
         Just(Operation::Ring),
+        Just(Operation::Access),
+        (any::<u64>(), value()).prop_map(|(after, policy)| Operation::ChangeAccess {
+            after,
+            policy: policy.unwrap_or_default(),
+        }),
         ring_change().prop_map(Operation::ChangeRing),
         (newcomer(), any::<[u16; 2]>()).prop_map(|(newcomer, [first, last])| Operation::Admit {
             newcomer,
@@ -336,6 +342,7 @@ proptest! {
             },
             Reply::Ring(Box::new(ring(NodeName(number), standing, number))),
             Reply::Lost { held },
+            Reply::Access(Access { version: number.into(), policy: Bytes::from_static(b"{}") }),
             Reply::Left,
             Reply::Done { tag: None },
             Reply::Renewed { states: vec![

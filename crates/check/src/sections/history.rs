@@ -68,6 +68,10 @@ pub enum What {
     Queue(KeyId),
     /// The keys of a keyspace.
     Keys(KeyspaceId),
+    /// The access policy.
+    Access,
+    /// Another access policy in the place of that of this change.
+    ChangeAccess(u64),
 }
 
 impl What {
@@ -78,6 +82,7 @@ impl What {
             What::Write(key, _) | What::Put { key, .. } | What::EventualPut(key, _) => Some(key),
             What::Release(key, _) | What::Queue(key) | What::Renew(key) => Some(key),
             What::Enter { .. } | What::Leave | What::Relinquish | What::Keys(_) => None,
+            What::Access | What::ChangeAccess(_) => None,
         }
     }
 
@@ -104,6 +109,8 @@ pub enum Heard {
     Queue(Vec<QueueEntry>),
     /// With keys, in order.
     Keys(Vec<Bytes>),
+    /// With the access policy, of this change.
+    Access(u64),
     /// An enter that was told its place in the queue, and no more.
     Waits,
     /// Refused: it changed nothing and never will.

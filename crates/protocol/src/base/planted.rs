@@ -566,6 +566,10 @@ planted_bugs! {
     FormatNotFollowed,
     /// G59: the id of a keyspace that was deleted is given again.
     KeyspaceIdReused,
+    /// G75: an access policy replaces one that its author has not read.
+    PolicyOverwritten,
+    /// G75: who has led the meta-group answers for it without its lease.
+    KeeperWithoutLease,
     /// G59: a replica takes what comes for a keyspace that it knows to be deleted.
     DeadKeyspaceServed,
     /// G59: a member keeps what it has of a keyspace that was deleted.

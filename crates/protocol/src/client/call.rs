@@ -1,6 +1,7 @@
 //! What a driver says to a session and what it is told.
 
 use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag};
+use crate::catalogue::Access;
 use crate::registry::Newcomer;
 use crate::request::{
     Admitted, Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request,
@@ -246,6 +247,15 @@ pub enum Call {
         /// Which.
         keyspace: KeyspaceId,
     },
+    /// See [`Operation::ChangeAccess`](crate::Operation::ChangeAccess).
+    ChangeAccess {
+        /// The version of the policy that it is to follow.
+        after: u64,
+        /// The policy.
+        policy: Bytes,
+    },
+    /// The access policy, with every change that was answered before.
+    Access,
     /// See [`Operation::ChangeSettings`](crate::Operation::ChangeSettings).
     ChangeSettings(Setting),
     /// See [`Operation::Admit`](crate::Operation::Admit). Answers [`Success::Admitted`].
@@ -314,6 +324,8 @@ pub enum Success {
     Inspect(Inspection),
     /// The catalogue.
     Keyspaces(Vec<Keyspace>),
+    /// The access policy.
+    Access(Access),
     /// A node's state.
     Status(Box<NodeStatus>),
     /// A data directory has its name.

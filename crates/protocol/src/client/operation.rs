@@ -232,6 +232,7 @@ impl Open {
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
+            | Operation::ChangeAccess { .. }
             | Operation::ChangeSettings(_)
             | Operation::Admit { .. }
             | Operation::ChangeRing(_) => true,
@@ -244,6 +245,7 @@ impl Open {
             | Operation::Inspect { .. }
             | Operation::Keyspaces
             | Operation::Catalogue
+            | Operation::Access
             | Operation::Ring
             | Operation::Status => false,
         }
@@ -345,6 +347,8 @@ fn longest_key(call: &Call) -> usize {
         | Call::CreateKeyspace(_)
         | Call::ChangeKeyspace { .. }
         | Call::DeleteKeyspace { .. }
+        | Call::ChangeAccess { .. }
+        | Call::Access
         | Call::ChangeSettings(_)
         | Call::Admit { .. }
         | Call::ChangeRing(_)

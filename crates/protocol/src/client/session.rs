@@ -736,6 +736,8 @@ fn plain(call: Call, planted: Planted) -> Option<(Kind, Operation, Option<Endpoi
             section_max,
         },
         Call::DeleteKeyspace { keyspace } => Operation::DeleteKeyspace { keyspace },
+        Call::ChangeAccess { after, policy } => Operation::ChangeAccess { after, policy },
+        Call::Access => Operation::Access,
         Call::ChangeSettings(change) => Operation::ChangeSettings(change),
         Call::Admit { newcomer, formats } => Operation::Admit { newcomer, formats },
         Call::ChangeRing(change) => Operation::ChangeRing(change),

@@ -371,6 +371,7 @@ impl Session {
             (_, Reply::Queue { entries, flag }) => Success::Queue { entries, flag },
             (_, Reply::Inspect(inspection)) => Success::Inspect(inspection),
             (_, Reply::Keyspaces(keyspaces)) => Success::Keyspaces(keyspaces),
+            (_, Reply::Access(access)) => Success::Access(access),
             (_, Reply::Status(status)) => Success::Status(status),
             (_, Reply::Admitted(admitted)) => Success::Admitted(admitted),
             (_, Reply::Ring(ring)) => Success::Ring(ring),

@@ -562,7 +562,11 @@ fn job_for(
             let all = cx.topology.catalogue().all().to_vec();
             Ok(simple::known(Reply::Keyspaces(all)))
         }
-        Operation::Catalogue => Ok(simple::catalogue()),
+        Operation::Catalogue => Ok(simple::catalogue(simple::Sought::Keyspaces)),
+        Operation::Access => Ok(simple::catalogue(simple::Sought::Access)),
+        Operation::ChangeAccess { after, policy } => {
+            Ok(simple::change_access(after, policy, client, cx))
+        }
         Operation::Status => {
             let mut status = cx.topology.status();
             status.requests = open;

@@ -379,6 +379,7 @@ impl Admit {
                 name: *name,
                 cluster: cx.topology.ring().cluster.clone(),
                 registry: cx.topology.ring().registry.clone(),
+                catalogue: cx.topology.catalogue().clone(),
             }))),
             PrimaryAnswer::Outcome {
                 outcome: Outcome::Refused(refusal),

@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use bytes::Bytes;
 
 /// Refs in one renewal at most: of all the sections of a client, not of one.
 const RENEWED: usize = 4_096;
@@ -292,6 +293,17 @@ pub(super) fn delete(id: KeyspaceId, client: &Client, cx: &Cx<'_>) -> Box<dyn Jo
     catalogued("deleting the keyspace", command, client, cx)
 }
 
+/// The job of `ChangeAccess`.
+pub(super) fn change_access(
+    after: u64,
+    policy: Bytes,
+    client: &Client,
+    cx: &Cx<'_>,
+) -> Box<dyn Job> {
+    let command = GroupCommand::ChangeAccess { after, policy };
+    catalogued("changing the access policy", command, client, cx)
+}
+
 /// The job of `ChangeSettings`.
 pub(super) fn settle(
     change: Setting,
@@ -362,9 +374,17 @@ pub(super) fn group_command(
     )
 }
 
-/// The job of `Catalogue`.
-pub(super) fn catalogue() -> Box<dyn Job> {
+/// What is sought in the catalogue.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sought {
+    Keyspaces,
+    Access,
+}
+
+/// The job of `Catalogue` and `Access`.
+pub(super) fn catalogue(sought: Sought) -> Box<dyn Job> {
     Box::new(Catalogue {
+        sought,
         call: None,
         retry_at: Micros::MAX,
     })
@@ -373,6 +393,7 @@ pub(super) fn catalogue() -> Box<dyn Job> {
 /// Asks all who may lead the catalogue's log; the one that does sends the catalogue and answers.
 #[derive(Debug)]
 struct Catalogue {
+    sought: Sought,
     call: Option<u64>,
     retry_at: Micros,
 }
@@ -404,7 +425,10 @@ impl Job for Catalogue {
                 let known = cx.topology.catalogue();
                 // Else what it has sent was lost: it is asked again.
                 if known.version() >= version {
-                    return Step::reply(Reply::Keyspaces(known.all().to_vec()));
+                    return Step::reply(match self.sought {
+                        Sought::Keyspaces => Reply::Keyspaces(known.all().to_vec()),
+                        Sought::Access => Reply::Access(known.access().clone()),
+                    });
                 }
                 Step::Open
             }

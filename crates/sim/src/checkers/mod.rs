@@ -10,6 +10,7 @@
 //! | who takes part reads what the cluster writes | R10 | `formats` | nodes, every step |
 //! | sections end in time | MUSIC's T; G31 | `longest` | history, where primaries hand over |
 //! | lock queues as seen by clients | the lease of the primary | `queues` | history |
+//! | the access policy is replaced by who has read it, and read as it is | compare-and-set; G75 | `access` | history |
 //! | Critical-Section and SynchFlag invariants | MUSIC §V | `data_store` | replicas, every step |
 //! | replicas agree on every log | Multi-Paxos; F13 | `agreement` | replicas, every step |
 //! | a leader's commands come above its `Begin` | F3f | `begin` | messages |
@@ -27,6 +28,7 @@
 //! | what needs the disk leaves when it is there, in order, soon; full is told once | the contract with a shell | `driver` | drivers, every turn |
 //! | everybody can go on once all is healed | two phases | `crate::random` | end of the run |
 
+pub mod access;
 pub mod agreement;
 pub mod at_rest;
 pub mod begin;
@@ -70,6 +72,7 @@ pub const NAMES: &[&str] = &[
     Promise::Refs.name(),
     longest::NAME,
     queues::NAME,
+    access::NAME,
     leases::NAME,
     leases::KEPT,
     read_lease::NAME,
@@ -140,6 +143,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     );
     longest::check(history, &mut found);
     queues::check(history, &mut found);
+    access::check(history, &mut found);
     // That a refused write was found says why it is not the latest state.
     found.sort_by_key(|violation| violation.property != Promise::Outcomes.name());
     found

@@ -78,6 +78,8 @@ impl Mapper<'_> {
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
+            | Operation::ChangeAccess { .. }
+            | Operation::Access
             | Operation::ChangeSettings(_)
             | Operation::Admit { .. }
             | Operation::ChangeRing(_)
@@ -200,6 +202,7 @@ impl Mapper<'_> {
                 | Heard::Value(_)
                 | Heard::Queue(_)
                 | Heard::Keys(_)
+                | Heard::Access(_)
                 | Heard::Waits
                 | Heard::GivenUp
                 | Heard::Failed(_)
@@ -215,7 +218,9 @@ impl Mapper<'_> {
                 | What::EventualPut(..)
                 | What::Release(..)
                 | What::Queue(_)
-                | What::Keys(_),
+                | What::Keys(_)
+                | What::Access
+                | What::ChangeAccess(_),
                 _,
             ) => {}
         }

@@ -1,15 +1,49 @@
-//! Keyspaces that are deleted, or changed, under those who use them (G59, G60).
+//! Keyspaces that are deleted, or changed, under those who use them (G59, G60); the access policy
+//! (G75).
 
+use super::Scenario;
 use super::stage::{A, B, C, Stage, store_of, value};
 use crate::catalogue;
-use crate::history::Heard;
+use crate::history::{Heard, OpId};
 use crate::nemesis;
+use crate::network::{ClientId, Parcel};
 use crate::random;
 use crate::world::World;
+use bytes::Bytes;
 use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, NodeName, Purpose, StoragePolicy};
 use fermata_protocol::client::Call;
-use fermata_protocol::command::GroupCommand;
+use fermata_protocol::command::{Body, GroupCommand};
 use fermata_protocol::request::{Code, Mode};
+use fermata_protocol::{Message, coordinator};
+
+/// All of this room.
+pub(super) const LIST: &[Scenario] = &[
+    Scenario {
+        name: "g59-deleted-keyspace",
+        about: "a keyspace is deleted under a holder, a waiter, a late put and a node that is down",
+        play: deleted,
+    },
+    Scenario {
+        name: "g59-made-again",
+        about: "a node comes back with a keyspace that was deleted and made again under its name",
+        play: made_again,
+    },
+    Scenario {
+        name: "g60-changed-terms",
+        about: "a keyspace's longest section becomes shorter under a section",
+        play: changed,
+    },
+    Scenario {
+        name: "g75-two-administrators",
+        about: "two change the access policy that both have read, at once and across primaries",
+        play: two_administrators,
+    },
+    Scenario {
+        name: "g75-late-keeper",
+        about: "who has led is asked for the access policy, which has changed without it",
+        play: late_keeper,
+    },
+];
 
 /// Begins again with a keyspace of sections, and members that look after what they store quickly.
 fn furnished(stage: &mut Stage) {
@@ -35,7 +69,7 @@ fn is_refused(heard: Option<Heard>) -> bool {
 
 /// A section holds the key, another one waits, a put is late, and C is down. When C is back, and
 /// the put arrives, nothing is left anywhere.
-pub(super) fn deleted(stage: &mut Stage) {
+fn deleted(stage: &mut Stage) {
     furnished(stage);
     let [holder, waiter] = stage.clients([4, 5]);
     stage.section(holder, "v1");
@@ -79,7 +113,7 @@ pub(super) fn deleted(stage: &mut Stage) {
 
 /// C is down when the keyspace is deleted, and made again under its name. It comes back with what
 /// it had, and the new one begins empty.
-pub(super) fn made_again(stage: &mut Stage) {
+fn made_again(stage: &mut Stage) {
     furnished(stage);
     let [writer, reader] = stage.clients([4, 3]);
     stage.section(writer, "v1");
@@ -120,7 +154,7 @@ pub(super) fn made_again(stage: &mut Stage) {
 }
 
 /// The longest section becomes shorter under a section: it keeps its own, the next one does not.
-pub(super) fn changed(stage: &mut Stage) {
+fn changed(stage: &mut Stage) {
     furnished(stage);
     let [holder] = stage.clients([4]);
     let Some(section) = stage.enter(holder) else {
@@ -155,5 +189,88 @@ pub(super) fn changed(stage: &mut Stage) {
     stage.expect(
         value("v1") == stage.found(section),
         "and finds what there was",
+    );
+}
+
+/// The next policy, by whoever has read that of change `after`.
+fn replace(stage: &mut Stage, client: ClientId, after: u64) -> OpId {
+    let policy = Bytes::from(format!("after {after}"));
+    stage.call(client, Call::ChangeAccess { after, policy })
+}
+
+/// The change that the policy is of.
+fn access(stage: &mut Stage, client: ClientId) -> Option<u64> {
+    let read = stage.call(client, Call::Access);
+    let heard = stage.wait(read);
+    let version = match heard {
+        Heard::Access(version) => Some(version),
+        _ => None,
+    };
+    stage.expect(version.is_some(), "the access policy can be read");
+    version
+}
+
+fn is_change(message: &Message) -> bool {
+    let Message::Coordinator(coordinator::Message::Propose { command, .. }) = message else {
+        return false;
+    };
+    matches!(command.body, Body::Group(GroupCommand::ChangeAccess { .. }))
+}
+
+/// Two change the policy that both have read: at once, and so that the second one's change waits at
+/// a primary that is deposed. Each time one is told that the other was before it.
+fn two_administrators(stage: &mut Stage) {
+    let [first, second] = stage.clients([4, 5]);
+    let Some(version) = access(stage, first) else {
+        return;
+    };
+    let both = [first, second].map(|client| replace(stage, client, version));
+    let heard = both.map(|op| stage.wait(op));
+    let done = |heard: &Heard| matches!(heard, Heard::Done(_));
+    let busy = |heard: &Heard| *heard == Heard::Failed(Code::Busy);
+    stage.expect(
+        heard.iter().any(done) && heard.iter().any(busy),
+        "one of two changes at once takes effect, and the other changes nothing",
+    );
+    let Some(version) = access(stage, second) else {
+        return;
+    };
+    let late = stage.hold(|parcel| match parcel {
+        Parcel::Peer { from, message, .. } => from.name == NodeName(5) && is_change(message),
+        _ => false,
+    });
+    let change = replace(stage, second, version);
+    stage.until(|w| w.network.held(late) > 0);
+    stage.isolate(A);
+    let sooner = replace(stage, first, version);
+    let sooner = stage.wait(sooner);
+    stage.expect(done(&sooner), "a change takes effect beside a node cut off");
+    stage.mend();
+    stage.release(late);
+    let change = stage.wait(change);
+    stage.expect(busy(&change), "a change that comes late changes nothing");
+    access(stage, second);
+}
+
+/// A, which has led, is cut off while the policy changes: it is asked, and cannot tell.
+fn late_keeper(stage: &mut Stage) {
+    let [first, cut_off] = stage.clients([4, 1]);
+    let Some(version) = access(stage, cut_off) else {
+        return;
+    };
+    stage.isolate(A);
+    let change = replace(stage, first, version);
+    let change = stage.wait(change);
+    stage.expect(
+        matches!(change, Heard::Done(_)),
+        "a change takes effect beside a node cut off",
+    );
+    let read = stage.call(cut_off, Call::Access);
+    stage.pass(20_000);
+    stage.mend();
+    let read = stage.wait(read);
+    stage.expect(
+        matches!(read, Heard::Access(now) if now > version),
+        "who was cut off learns of the change",
     );
 }

@@ -258,21 +258,6 @@ const LIST: &[Scenario] = &[
         play: upkeep::repair_below_fence,
     },
     Scenario {
-        name: "g59-deleted-keyspace",
-        about: "a keyspace is deleted under a holder, a waiter, a late put and a node that is down",
-        play: keyspaces::deleted,
-    },
-    Scenario {
-        name: "g59-made-again",
-        about: "a node comes back with a keyspace that was deleted and made again under its name",
-        play: keyspaces::made_again,
-    },
-    Scenario {
-        name: "g60-changed-terms",
-        about: "a keyspace's longest section becomes shorter under a section",
-        play: keyspaces::changed,
-    },
-    Scenario {
         name: "upkeep-missed",
         about: "a member that was down is given what it missed, and nobody asks for it",
         play: upkeep::missed,
@@ -970,6 +955,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(rotten::LIST)
         .chain(policies::LIST)
         .chain(leases::LIST)
+        .chain(keyspaces::LIST)
         .chain(records::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }
