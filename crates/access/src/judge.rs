@@ -74,6 +74,11 @@ pub struct Grants {
 }
 
 impl Grants {
+    /// Every right, everywhere, and no quota.
+    pub fn all() -> Grants {
+        Grants::of(&vec![crate::Rule::everything()], Quota::default())
+    }
+
     fn of(rules: &Role, quota: Quota) -> Grants {
         let mut grants = Grants {
             quota,

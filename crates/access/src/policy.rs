@@ -159,7 +159,7 @@ pub struct Policy {
 
 impl Rule {
     /// Every right everywhere.
-    fn everything() -> Rule {
+    pub(crate) fn everything() -> Rule {
         Rule {
             keyspace: "*".into(),
             prefix: None,

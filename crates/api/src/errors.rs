@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::Status;
 
 /// Every code there is.
-pub const CODES: [Code; 18] = [
+pub const CODES: [Code; 19] = [
     Code::NoLongerHolder,
     Code::NotHolder,
     Code::Unavailable,
@@ -27,6 +27,7 @@ pub const CODES: [Code; 18] = [
     Code::Forgotten,
     Code::Unauthenticated,
     Code::Forbidden,
+    Code::Conflict,
 ];
 
 /// How one code shows on each face.
@@ -66,6 +67,7 @@ pub fn face(code: Code) -> Face {
         Code::Forgotten => (Grpc::Aborted, 410, "The answer is forgotten"),
         Code::Unauthenticated => (Grpc::Unauthenticated, 401, "Nobody is known to ask"),
         Code::Forbidden => (Grpc::PermissionDenied, 403, "Not allowed"),
+        Code::Conflict => (Grpc::Aborted, 409, "It has changed since it was read"),
     };
     Face { grpc, http, title }
 }

@@ -3,14 +3,14 @@
 //! A server makes it from the catalogue and the cluster file and looks names up strictly. A client
 //! needs no catalogue: it adds the names it uses and gets numbers of its own, which never leave it.
 
-use fermata_protocol::base::{Keyspace, KeyspaceId, SiteId};
+use fermata_protocol::base::{Keyspace, KeyspaceId, SiteId, TagRule};
 use std::collections::HashMap;
 
 /// Both directions of both dictionaries.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     ids: HashMap<String, KeyspaceId>,
-    keyspaces: HashMap<KeyspaceId, String>,
+    keyspaces: HashMap<KeyspaceId, (String, TagRule)>,
     sites: Vec<String>,
 }
 
@@ -18,7 +18,8 @@ impl Names {
     /// A server's dictionary: its catalogue, and the cluster's sites by [`SiteId`].
     pub fn new(catalogue: &[Keyspace], sites: Vec<String>) -> Names {
         let ids = catalogue.iter().map(|k| (k.name.clone(), k.id)).collect();
-        let keyspaces = catalogue.iter().map(|k| (k.id, k.name.clone())).collect();
+        let named = |k: &Keyspace| (k.id, (k.name.clone(), k.tag_rule));
+        let keyspaces = catalogue.iter().map(named).collect();
         Names {
             ids,
             keyspaces,
@@ -42,9 +43,15 @@ impl Names {
     /// The name of a keyspace; a number nobody named reads as `#number`.
     pub fn keyspace_name(&self, id: KeyspaceId) -> String {
         match self.keyspaces.get(&id) {
-            Some(name) => name.clone(),
+            Some((name, _)) => name.clone(),
             None => format!("#{}", id.0),
         }
+    }
+
+    /// The name of a keyspace and the rule for its tags, which clients do not know.
+    pub fn named(&self, id: KeyspaceId) -> Option<(&str, TagRule)> {
+        let (name, rule) = self.keyspaces.get(&id)?;
+        Some((name, *rule))
     }
 
     /// The number of a keyspace; a new name gets the next free number. For clients only.
@@ -57,7 +64,8 @@ impl Names {
             id.0 += 1;
         }
         self.ids.insert(name.to_owned(), id);
-        self.keyspaces.insert(id, name.to_owned());
+        self.keyspaces
+            .insert(id, (name.to_owned(), TagRule::default()));
         id
     }
 

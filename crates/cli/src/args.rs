@@ -12,12 +12,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use fermata_client::{Condition, Version};
 use fermata_protocol::settings::Setting;
 
+use crate::commands::access::{AuthCommand, PrincipalCommand, RoleCommand, TokenCommand};
 use crate::commands::cert::CertCommand;
 use crate::commands::server::EngineArgs;
 use crate::duration;
 use crate::exit::{EXIT_STATUSES, Failure};
-pub(crate) use options::Global;
 use options::{ClusterOptions, KeyOptions, OnKeys, Uses};
+pub(crate) use options::{Global, credentials};
 pub(crate) use ring::{
     JoinChoice, LeaderChoice, NodeCommand, PolicyCommand, RingArgs, RingCommand, Wait, WaitArgs,
 };
@@ -109,6 +110,38 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: NodeCommand,
     },
+    /// Control access to the cluster: who may do what.
+    #[command(mut_args(|option| option.global(true)))]
+    Auth {
+        #[command(flatten)]
+        cluster: ClusterOptions,
+        #[command(subcommand)]
+        action: AuthCommand,
+    },
+    /// Make, list or revoke tokens, by which principals are known.
+    #[command(mut_args(|option| option.global(true)))]
+    Token {
+        #[command(flatten)]
+        cluster: ClusterOptions,
+        #[command(subcommand)]
+        action: TokenCommand,
+    },
+    /// Say what one may do in a role.
+    #[command(mut_args(|option| option.global(true)))]
+    Role {
+        #[command(flatten)]
+        cluster: ClusterOptions,
+        #[command(subcommand)]
+        action: RoleCommand,
+    },
+    /// Say who has which roles, and how much of a node each may use.
+    #[command(mut_args(|option| option.global(true)))]
+    Principal {
+        #[command(flatten)]
+        cluster: ClusterOptions,
+        #[command(subcommand)]
+        action: PrincipalCommand,
+    },
     /// Make an authority of one's own, and sign certificates for nodes and clients.
     Cert {
         #[command(subcommand)]
@@ -161,6 +194,10 @@ impl Command {
             | Command::Settings(SettingsArgs { cluster: own, .. })
             | Command::Ring(RingArgs { cluster: own, .. })
             | Command::Node { cluster: own, .. }
+            | Command::Auth { cluster: own, .. }
+            | Command::Token { cluster: own, .. }
+            | Command::Role { cluster: own, .. }
+            | Command::Principal { cluster: own, .. }
             | Command::Keyspace { cluster: own, .. } => Uses::Cluster(own),
             Command::Get(on) => Uses::Keys(&on.options),
             Command::Del(on) => Uses::Keys(&on.options),

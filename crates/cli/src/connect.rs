@@ -30,6 +30,7 @@ pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client,
         site: global.site.clone(),
         label,
         request_timeout: timeout,
+        credentials: global.credentials.clone(),
         // Within the time of one operation there is time for several nodes.
         attempt_timeout: defaults.attempt_timeout.min(timeout / 3),
         discovery_timeout: defaults.discovery_timeout.min(timeout),
@@ -41,7 +42,9 @@ pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client,
     if client.nodes().iter().all(|node| node.name.is_none()) {
         let heard = client.heard();
         // Then somebody is there.
+        let refused = heard.contains("who asks") || heard.contains("nobody is known");
         let to_do = match heard.contains("TLS") || heard.contains("certificate") {
+            _ if refused => "say who asks with --token-file, FERMATA_TOKEN or a certificate",
             true => {
                 "say whom to trust and what to show with --tls-ca, --tls-certificate and \
                  --tls-key or FERMATA_TLS_CA, _CERTIFICATE and _KEY"

@@ -214,6 +214,7 @@ impl From<fermata_client::Error> for Failure {
             | Code::WrongPurpose
             | Code::Unauthenticated
             | Code::Forbidden
+            | Code::Conflict
             | Code::BadRequest => Exit::Refused,
         };
         Failure {

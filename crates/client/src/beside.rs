@@ -238,7 +238,8 @@ impl Client {
             }),
         };
         let (channel, _) = self.dial().connect(&endpoint).await.ok()?;
-        let answer = link::stub(channel).get(request).await;
+        let bearer = self.dial().bearer().ok()?;
+        let answer = link::stub(channel, bearer).get(request).await;
         Some(answer.ok()?.into_inner().value)
     }
 }

@@ -1,6 +1,7 @@
 //! The client: where every operation begins.
 
 use crate::account::{self, Account, SharedAccount};
+use crate::credentials::Credentials;
 use crate::dial::Dial;
 use crate::discovery::{self, Node, SharedNodes};
 use crate::driver::{self, Command, Driver, Ended, SharedNames};
@@ -40,6 +41,9 @@ pub struct Options {
     /// Whom the client trusts over TLS, and which certificate it shows, if any. None: it speaks in
     /// clear, and never so where this is given. None is the default.
     pub tls: Option<Trust>,
+    /// What it shows to say who it is, where the cluster controls access and its certificate does
+    /// not say it already. None is the default.
+    pub credentials: Option<Credentials>,
     /// The client's site by name: its nodes are preferred. None: the order of `endpoints`.
     pub site: Option<String>,
     /// An operation that has no final answer after this fails as `Unavailable`; 30 s. An enter that
@@ -70,6 +74,7 @@ impl Options {
         Options {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
             tls: None,
+            credentials: None,
             site: None,
             request_timeout: Duration::from_secs(30),
             attempt_timeout: Duration::from_secs(3),
@@ -86,6 +91,16 @@ impl Options {
     pub fn tls(self, trust: Trust) -> Options {
         let tls = Some(trust);
         Options { tls, ..self }
+    }
+
+    /// Shows this to say who it is.
+    #[must_use]
+    pub fn credentials(self, credentials: Credentials) -> Options {
+        let credentials = Some(credentials);
+        Options {
+            credentials,
+            ..self
+        }
     }
 
     /// Prefers the nodes of this site.
@@ -248,7 +263,11 @@ impl Client {
         }
         let dial = Dial {
             tls: options.tls.clone(),
+            credentials: options.credentials.clone(),
         };
+        if let Some(credentials) = &options.credentials {
+            credentials.bearer().map_err(Error::Options)?;
+        }
         for uri in &options.endpoints {
             dial.endpoint(uri)?;
         }
@@ -648,7 +667,7 @@ impl Client {
     /// Replaces that policy, if it is the one of version `after` still.
     ///
     /// # Errors
-    /// `Busy` where it is not; `BadRequest` for one that is malformed, or that leaves nobody who
+    /// `Conflict` where it is not; `BadRequest` for one that is malformed, or that leaves nobody who
     /// could change it; `Forbidden` for who is no administrator; and as [`Client::get`].
     pub async fn change_access(&self, after: u64, policy: Bytes) -> Result<(), Error> {
         let call = Call::ChangeAccess { after, policy };

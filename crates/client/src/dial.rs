@@ -5,6 +5,7 @@
 //! made "broken pipe" of it. So the connection itself notes what TLS says ([`Noted`]).
 
 use crate::account;
+use crate::credentials::{Bearer, Credentials};
 use crate::error::Error;
 use fermata_tls::Trust;
 use fermata_tls::rustls::pki_types::ServerName;
@@ -25,6 +26,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 pub(crate) struct Dial {
     /// Whom it trusts, and what it shows; none: in clear.
     pub(crate) tls: Option<Trust>,
+    /// What it shows to say who it is, beside a certificate.
+    pub(crate) credentials: Option<Credentials>,
 }
 
 /// Why TLS has refused a connection on which nothing had come yet: the node has had nothing of it.
@@ -40,6 +43,15 @@ impl Noted {
 }
 
 impl Dial {
+    /// What the calls of a new connection show.
+    ///
+    /// # Errors
+    /// See [`Credentials::bearer`].
+    pub(crate) fn bearer(&self) -> Result<Bearer, String> {
+        let bearer = self.credentials.as_ref().map(Credentials::bearer);
+        Ok(bearer.transpose()?.unwrap_or_default())
+    }
+
     /// The URI of a node at `host:port`.
     pub(crate) fn uri(&self, address: &str) -> String {
         match self.tls.is_some() {

@@ -163,12 +163,20 @@ async fn ask_all(
 pub(crate) async fn ask(dial: &Dial, uri: &str) -> Result<v1::ClusterInfo, String> {
     let endpoint = dial.endpoint(uri).map_err(|error| error.to_string())?;
     let (channel, noted) = dial.connect(&endpoint).await?;
-    let info = link::stub(channel).cluster(v1::ClusterRequest {}).await;
+    let mut stub = link::stub(channel, dial.bearer()?);
+    let info = stub.cluster(v1::ClusterRequest {}).await;
     match info {
         Ok(info) => Ok(info.into_inner()),
         Err(_) if noted.said().is_some() => Err(noted.said().unwrap_or_default()),
         // A node that has just started or is about to stop says so itself.
-        Err(status) if status.code() == tonic::Code::Unavailable => {
+        Err(status)
+            if matches!(
+                status.code(),
+                tonic::Code::Unavailable
+                    | tonic::Code::Unauthenticated
+                    | tonic::Code::PermissionDenied
+            ) =>
+        {
             Err(status.message().to_owned())
         }
         Err(_) => Err(match dial.tls.is_some() {

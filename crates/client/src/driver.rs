@@ -418,9 +418,18 @@ impl Driver {
             self.refuse_longest(now, link);
             lost.retain(|(id, _)| self.open.contains_key(id));
         }
+        if let Why::Refused(refusal) = why {
+            for (id, number) in lost {
+                self.forget(id);
+                let reply = Reply::Refused(refusal.clone());
+                self.session
+                    .on_reply(now, link.0, number, reply, &mut self.events);
+            }
+            return;
+        }
         let failure = match why {
             Why::NotReached(_) => Failure::NotSent,
-            Why::Broken(_) | Why::TooLong => Failure::Broken,
+            Why::Broken(_) | Why::TooLong | Why::Refused(_) => Failure::Broken,
         };
         for (id, number) in lost {
             self.forget(id);

@@ -41,6 +41,7 @@ mod account;
 mod beside;
 mod client;
 mod clock;
+mod credentials;
 mod dial;
 mod discovery;
 mod driver;
@@ -50,6 +51,7 @@ mod pages;
 mod section;
 
 pub use client::{Client, EngineStatus, Enter, Options};
+pub use credentials::Credentials;
 pub use discovery::Node;
 pub use error::Error;
 pub use pages::Pages;

@@ -1,12 +1,16 @@
 //! One connection: a `Session` stream to one node, from the first request until it breaks.
 
-use crate::dial::Dial;
+use crate::credentials::Bearer;
+use crate::dial::{Dial, Noted};
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
 use fermata_api::v1::session_request::Operation;
 use fermata_protocol::client::Endpoint;
+use fermata_protocol::{Code, Refusal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_stream::Stream;
+use tonic::Status;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 
 /// The largest message taken from a server: a full section's values are larger than one value.
@@ -35,6 +39,8 @@ pub(crate) enum Why {
     Broken(String),
     /// The node does not read messages as long as one that was sent.
     TooLong,
+    /// The node knows that it is not for this client: what was sent last was not looked at.
+    Refused(Refusal),
 }
 
 impl Why {
@@ -43,6 +49,7 @@ impl Why {
         match self {
             Why::NotReached(why) | Why::Broken(why) => why,
             Why::TooLong => "a message was too long for it",
+            Why::Refused(refusal) => &refusal.detail,
         }
     }
 }
@@ -63,11 +70,70 @@ impl Stream for Outgoing {
     }
 }
 
+/// What calls a node.
+pub(crate) type Stub = FermataClient<InterceptedService<Channel, Bearer>>;
+
 /// A client over a connected channel, with room for large values.
-pub(crate) fn stub(channel: Channel) -> FermataClient<Channel> {
-    FermataClient::new(channel)
+pub(crate) fn stub(channel: Channel, bearer: Bearer) -> Stub {
+    FermataClient::with_interceptor(channel, bearer)
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(MESSAGE_MAX)
+}
+
+async fn connect(
+    dial: &Dial,
+    endpoint: &tonic::transport::Endpoint,
+) -> Result<(Stub, Noted, Bearer), String> {
+    let bearer = dial.bearer()?;
+    let (channel, noted) = dial.connect(endpoint).await?;
+    Ok((stub(channel, bearer.clone()), noted, bearer))
+}
+
+/// How a stream ended.
+enum Ended {
+    /// Nobody listens any more.
+    Unheard,
+    /// Without a word.
+    Plainly,
+    With(Status),
+}
+
+async fn carry(
+    mut stub: Stub,
+    link: LinkId,
+    requests: UnboundedReceiver<v1::SessionRequest>,
+    news: &UnboundedSender<News>,
+) -> Ended {
+    let mut replies = match stub.session(Outgoing(requests)).await {
+        Err(status) => return Ended::With(status),
+        Ok(response) => response.into_inner(),
+    };
+    loop {
+        match replies.message().await {
+            Ok(Some(reply)) => {
+                if news.send(News::Reply(link, reply)).is_err() {
+                    return Ended::Unheard;
+                }
+            }
+            Ok(None) => return Ended::Plainly,
+            Err(status) => return Ended::With(status),
+        }
+    }
+}
+
+/// Why a stream has ended with this. What was shown may have been replaced since: then the next
+/// connection shows that.
+fn ended(dial: &Dial, shown: &Bearer, status: &Status) -> Why {
+    if fermata_api::errors::says_too_long(status) {
+        return Why::TooLong;
+    }
+    let refusal = fermata_api::errors::from_status(status);
+    let again = || dial.bearer().is_ok_and(|now| now != *shown);
+    match refusal.code {
+        Code::Unauthenticated if !again() => Why::Refused(refusal),
+        Code::Forbidden => Why::Refused(refusal),
+        _ => Why::Broken(format!("the connection broke: {}", status.message())),
+    }
 }
 
 /// Connects, and carries requests and replies until the connection breaks.
@@ -77,35 +143,14 @@ pub(crate) async fn run(
     requests: UnboundedReceiver<v1::SessionRequest>,
     news: UnboundedSender<News>,
 ) {
-    let why = match dial.connect(&endpoint).await {
+    let why = match connect(&dial, &endpoint).await {
         Err(why) => Why::NotReached(why),
-        Ok((channel, noted)) => {
-            let ended = match stub(channel).session(Outgoing(requests)).await {
-                Err(status) => Some(status),
-                Ok(response) => {
-                    let mut replies = response.into_inner();
-                    loop {
-                        match replies.message().await {
-                            Ok(Some(reply)) => {
-                                if news.send(News::Reply(link, reply)).is_err() {
-                                    return;
-                                }
-                            }
-                            Ok(None) => break None,
-                            Err(status) => break Some(status),
-                        }
-                    }
-                }
-            };
-            match (noted.said(), ended) {
-                (Some(said), _) => Why::NotReached(said),
-                (_, Some(status)) if fermata_api::errors::says_too_long(&status) => Why::TooLong,
-                (_, Some(status)) => {
-                    Why::Broken(format!("the connection broke: {}", status.message()))
-                }
-                (_, None) => Why::Broken("the connection broke".to_owned()),
-            }
-        }
+        Ok((stub, noted, bearer)) => match carry(stub, link, requests, &news).await {
+            Ended::Unheard => return,
+            _ if noted.said().is_some() => Why::NotReached(noted.said().unwrap_or_default()),
+            Ended::Plainly => Why::Broken("the connection broke".to_owned()),
+            Ended::With(status) => ended(&dial, &bearer, &status),
+        },
     };
     // Nobody listens when the client is gone; then nothing is lost.
     let _ = news.send(News::Down { link, why });

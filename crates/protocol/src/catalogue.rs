@@ -56,7 +56,7 @@ impl Access {
         if after != self.version && !planted.has(Bug::PolicyOverwritten) {
             let why = "the access policy has changed since it was read, and nothing was done: read \
                        it again, and repeat the change";
-            return Err(Refusal::definite(Code::Busy, why));
+            return Err(Refusal::definite(Code::Conflict, why));
         }
         *self = Access {
             version,
@@ -320,7 +320,7 @@ mod tests {
         let before = catalogue.clone();
         for after in [0, 1, catalogue.version()] {
             let late = catalogue.change_access(after, &second, Planted::NONE);
-            assert_eq!(code(late), Err(Code::Busy), "{after}");
+            assert_eq!(code(late), Err(Code::Conflict), "{after}");
         }
         let long = Bytes::from(alloc::vec![0; POLICY_MAX + 1]);
         let long = catalogue.change_access(made, &long, Planted::NONE);

@@ -835,6 +835,8 @@ pub enum Code {
     Unauthenticated,
     /// Who asks may not do this.
     Forbidden,
+    /// What the change was made of has changed since it was read.
+    Conflict,
 }
 
 impl Code {
@@ -859,6 +861,7 @@ impl Code {
             Code::Forgotten => "forgotten",
             Code::Unauthenticated => "unauthenticated",
             Code::Forbidden => "forbidden",
+            Code::Conflict => "conflict",
         }
     }
 }

@@ -278,8 +278,7 @@ impl DriverThread {
             self.hands.show(self.driver.node().here());
             self.driver.close_round(&mut self.hands);
             self.tell();
-            let catalogue = self.driver.node().here().catalogue().version();
-            self.mailbox.catalogue.store(catalogue, Ordering::Relaxed);
+            self.show_catalogue();
             let value_max = self.driver.node().config().limits.value;
             self.mailbox.value_max.store(value_max, Ordering::Relaxed);
             let started = self.driver.node().is_started();
@@ -291,6 +290,24 @@ impl DriverThread {
             let patience = self.patience();
             self.mailbox.take(&mut events, patience);
         }
+    }
+
+    /// Tells the faces of the keyspaces and the access policy, before any answer that follows.
+    fn show_catalogue(&self) {
+        let catalogue = self.driver.node().here().catalogue();
+        self.mailbox
+            .catalogue
+            .store(catalogue.version(), Ordering::Relaxed);
+        let access = catalogue.access();
+        self.mailbox.access.send_if_modified(|shown| {
+            let news = shown
+                .as_ref()
+                .is_none_or(|shown| shown.version != access.version);
+            if news {
+                *shown = Some(access.clone());
+            }
+            news
+        });
     }
 
     fn handle(&mut self, event: Event) -> Result<(), String> {

@@ -4,6 +4,7 @@
 //! for the last answer, a stream passes all of them on. On a `Session` stream many requests are
 //! open at once and are answered as they are done.
 
+use crate::access::{Caller, Used};
 use crate::porter::{Open, Page, Porter, is_last, kind, stopping, unexpected};
 use fermata_api::convert::reply_to_proto;
 use fermata_api::v1::fermata_server::{Fermata, FermataServer};
@@ -45,21 +46,21 @@ pub(crate) fn service(porter: Arc<Porter>) -> FermataServer<Service> {
 
 impl Service {
     /// One request, one answer.
-    async fn ask(&self, wire: Wire) -> Result<WireReply, Status> {
+    async fn ask(&self, caller: &Caller, wire: Wire) -> Result<WireReply, Status> {
         let refused = |refusal| errors::to_status(&refusal);
-        let mut request = self.0.parse(wire).await.map_err(refused)?;
+        let mut request = self.0.parse(caller, wire).await.map_err(refused)?;
         let page = self.0.page(&mut request.operation);
-        let reply = self.0.ask(request).await.map_err(refused)?;
+        let reply = self.0.ask(caller, request).await.map_err(refused)?;
         Ok(wire_reply(reply, page, &self.0))
     }
 
     /// One request, a stream of answers.
-    async fn follow(&self, wire: Wire) -> Result<Response<Events>, Status> {
+    async fn follow(&self, caller: &Caller, wire: Wire) -> Result<Response<Events>, Status> {
         let refused = |refusal: Refusal| errors::to_status(&refusal);
-        let request = self.0.parse(wire).await.map_err(refused)?;
+        let request = self.0.parse(caller, wire).await.map_err(refused)?;
         let kind = kind(&request.operation);
         let (sink, answers) = mpsc::channel(64);
-        let open = self.0.submit(request, 0, sink).map_err(refused)?;
+        let open = self.0.submit(caller, request, 0, sink).map_err(refused)?;
         Ok(Response::new(Events {
             porter: self.0.clone(),
             answers,
@@ -136,6 +137,8 @@ pub(crate) struct SessionReplies {
     reader: tokio::task::JoinHandle<()>,
     /// What this node has to say of itself.
     notices: mpsc::Receiver<WireReply>,
+    /// Against the caller's quota.
+    _used: Option<Used>,
 }
 
 impl Drop for SessionReplies {
@@ -180,10 +183,10 @@ impl Stream for SessionReplies {
 }
 
 /// Reads requests of a `Session` stream until it ends or breaks, or the node has stopped for as
-/// long as clients have to end it ([`GOODBYE`]). While [`STREAM_OPEN_MAX`] are open it reads no
+/// long as clients have to end it ([`GOODBYE`]), or what its caller has shown counts no more. While [`STREAM_OPEN_MAX`] are open it reads no
 /// further, and the client feels it.
 async fn read_session(
-    porter: Arc<Porter>,
+    (porter, caller): (Arc<Porter>, Caller),
     mut requests: Streaming<v1::SessionRequest>,
     sink: mpsc::Sender<(u64, Reply)>,
     open: OpenCalls,
@@ -195,10 +198,13 @@ async fn read_session(
         tokio::time::sleep(GOODBYE).await;
     };
     tokio::pin!(over);
+    let counts_for_nothing = porter.access.over(&caller);
+    tokio::pin!(counts_for_nothing);
     loop {
         let next = tokio::select! {
             next = requests.message() => next,
             () = &mut over => Err(errors::to_status(&stopping())),
+            why = &mut counts_for_nothing => Err(errors::to_status(&why)),
         };
         let v1::SessionRequest { id, operation } = match next {
             Ok(Some(request)) => request,
@@ -233,7 +239,7 @@ async fn read_session(
                 let Ok(place) = places.clone().acquire_owned().await else {
                     return;
                 };
-                open_one(&porter, wire, id, &sink, &open, place).await
+                open_one((&porter, &caller), wire, id, &sink, &open, place).await
             }
             None => Err(Refusal::definite(
                 Code::BadRequest,
@@ -283,14 +289,14 @@ fn keep(open: &OpenCalls, which: impl Fn(&Entry) -> bool) {
 }
 
 async fn open_one(
-    porter: &Porter,
+    (porter, caller): (&Porter, &Caller),
     wire: Wire,
     id: u64,
     sink: &mpsc::Sender<(u64, Reply)>,
     open: &OpenCalls,
     place: OwnedSemaphorePermit,
 ) -> Result<(), Refusal> {
-    let mut request = porter.parse(wire).await?;
+    let mut request = porter.parse(caller, wire).await?;
     let page = porter.page(&mut request.operation);
     let kind = kind(&request.operation);
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -301,7 +307,7 @@ async fn open_one(
         ));
     }
     // Under the lock, so that an answer finds its entry.
-    let call = porter.submit(request, id, sink.clone())?;
+    let call = porter.submit(caller, request, id, sink.clone())?;
     open.insert(
         id,
         Entry {
@@ -317,7 +323,10 @@ async fn open_one(
 
 macro_rules! unary {
     ($self:ident, $operation:ident($request:ident) -> $reply:ident) => {
-        match $self.ask(Wire::$operation($request.into_inner())).await? {
+        match {
+            let (caller, asked) = taken($request);
+            $self.ask(&caller, Wire::$operation(asked)).await?
+        } {
             WireReply::$reply(reply) => Ok(Response::new(reply)),
             _ => Err(errors::to_status(&unexpected(&Reply::Left))),
         }
@@ -326,6 +335,12 @@ macro_rules! unary {
 
 type Handled<T> = Result<Response<T>, Status>;
 
+/// Who asks, and what.
+pub(crate) fn taken<T>(request: Request<T>) -> (Caller, T) {
+    let (_, mut extensions, asked) = request.into_parts();
+    (Caller::taken(&mut extensions), asked)
+}
+
 #[tonic::async_trait]
 impl Fermata for Service {
     type EnterStream = Events;
@@ -333,11 +348,13 @@ impl Fermata for Service {
     type SessionStream = SessionReplies;
 
     async fn enter(&self, r: Request<v1::EnterRequest>) -> Handled<Events> {
-        self.follow(Wire::Enter(r.into_inner())).await
+        let (caller, asked) = taken(r);
+        self.follow(&caller, Wire::Enter(asked)).await
     }
 
     async fn resume(&self, r: Request<v1::ResumeRequest>) -> Handled<Events> {
-        self.follow(Wire::Resume(r.into_inner())).await
+        let (caller, asked) = taken(r);
+        self.follow(&caller, Wire::Resume(asked)).await
     }
 
     async fn critical_get(&self, r: Request<v1::CriticalGetRequest>) -> Handled<v1::Value> {
@@ -438,16 +455,21 @@ impl Fermata for Service {
         unary!(self, Admit(r) -> Admitted)
     }
 
-    async fn cluster(&self, _: Request<v1::ClusterRequest>) -> Handled<v1::ClusterInfo> {
+    async fn cluster(&self, r: Request<v1::ClusterRequest>) -> Handled<v1::ClusterInfo> {
+        let admitted = self.0.access.admit(&taken(r).0);
+        admitted.map_err(|refusal| errors::to_status(&refusal))?;
         Ok(Response::new(self.0.about()))
     }
 
     async fn session(&self, r: Request<Streaming<v1::SessionRequest>>) -> Handled<SessionReplies> {
+        let (caller, requests) = taken(r);
+        let used = self.0.access.session(&caller);
+        let used = used.map_err(|refusal| errors::to_status(&refusal))?;
         let (sink, answers) = mpsc::channel(2 * STREAM_OPEN_MAX + 64);
         let open = OpenCalls::default();
         let broken = Broken::default();
-        let requests = r.into_inner();
-        let reader = read_session(self.0.clone(), requests, sink, open.clone(), broken.clone());
+        let (known, noted) = (open.clone(), broken.clone());
+        let reader = read_session((self.0.clone(), caller), requests, sink, known, noted);
         let reader = tokio::spawn(reader);
         let (tell, notices) = mpsc::channel(4);
         tokio::spawn(give_notice(self.0.clone(), tell));
@@ -458,6 +480,7 @@ impl Fermata for Service {
             open,
             broken,
             reader,
+            _used: used,
         }))
     }
 }

@@ -7,7 +7,8 @@
 //! **Rooms.** [`config`] (what the operator says), [`identity`] (whose directory this is),
 //! [`driver`] (one thread that owns node and store, with the decisions of [`fermata_driver`]),
 //! [`transport`] (frames between nodes, emulated delays of [`wan`]), [`listen`] (clients'
-//! connections, within [`descriptors`]), [`porter`] (admission of their requests), [`grpc`] and
+//! connections, within [`descriptors`]), [`access`] (who may do what), [`porter`] (admission of
+//! their requests), [`grpc`] and
 //! [`rest`] (the faces), [`music`] (MUSIC's own REST interface), [`metrics`], [`logs`]; and
 //! [`engine`], which stands in for driver, disk and transport where the same faces serve an engine
 //! over stores that others run.
@@ -23,6 +24,7 @@
 //! are emulated, and tokio's for all sockets. They share the mailbox and the outgoing queues,
 //! nothing else.
 
+mod access;
 mod clock;
 mod closings;
 pub mod config;
@@ -50,6 +52,7 @@ mod transport;
 pub mod wan;
 mod worker;
 
+pub use access::{RECOVERY_LASTS, recover};
 pub use clock::random;
 pub use config::{ClientsConfig, ClusterConfig, EngineConfig, LogFormat, NodeConfig, ServerConfig};
 pub use descriptors::raise_open_files;

@@ -5,17 +5,19 @@
 //! sender holds a permit (of requests, of bytes from peers) that travels with the event and is
 //! given back when the event has been handled.
 
+use crate::access::{Used, View};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::porter::is_last;
 use fermata_protocol::base::{Interval, Micros, NodeId, NodeName};
+use fermata_protocol::catalogue::Access;
 use fermata_protocol::{CallId, Message, Reply, Request};
 use fermata_storage::{CheckpointDone, FlushDone};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 /// Where the answers of a call go, under the asker's own number for it.
 pub(crate) type Sink = mpsc::Sender<(u64, Reply)>;
@@ -33,8 +35,12 @@ pub(crate) struct Call {
     pub(crate) lasting: bool,
     pub(crate) operation: crate::metrics::OperationName,
     pub(crate) since: Micros,
+    /// What its caller is not shown of the answers.
+    pub(crate) view: Option<View>,
     /// One request, and the bytes it carries.
     pub(crate) _permits: [OwnedSemaphorePermit; 2],
+    /// The same against its caller's quota.
+    pub(crate) _used: Option<Used>,
 }
 
 impl Call {
@@ -44,6 +50,9 @@ impl Call {
             status.closed = metrics.closings();
             status.sessions = metrics.sessions();
             status.security = metrics.security();
+        }
+        if let Some(view) = &self.view {
+            reply = view.show(reply);
         }
         let last = is_last(&reply, self.follow, self.poll);
         if last {
@@ -104,6 +113,8 @@ pub(crate) struct Mailbox {
     pub(crate) catalogue: AtomicU64,
     /// Bytes of the largest value, as the node knows the cluster's settings.
     pub(crate) value_max: AtomicUsize,
+    /// The access policy, as the node knows it.
+    pub(crate) access: watch::Sender<Option<Access>>,
 }
 
 #[derive(Default)]

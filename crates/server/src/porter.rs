@@ -6,6 +6,8 @@
 //! bound. An [`Open`] call that is dropped before its last answer is cancelled: a client that hangs
 //! up costs nothing.
 
+use crate::access::lasting::{AllLasting, Known, Lasting};
+use crate::access::{Access, Caller, Judgement, Who};
 use crate::clock;
 use crate::driver::Pulse;
 use crate::engine::Engine;
@@ -13,7 +15,7 @@ use crate::mailbox::{Call, Event, Mailbox, Sink};
 use crate::metrics::{Metrics, operation_name};
 use crate::roster::Roster;
 use bytes::Bytes;
-use fermata_api::convert::{KEYS_MAX, names_unknown_keyspace, request_from_proto};
+use fermata_api::convert::{KEYS_MAX, names_keyspace, request_from_proto};
 use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{ClusterId, Keyspace, NodeInfo, NodeName, SiteId};
@@ -94,18 +96,39 @@ pub(crate) struct Porter {
     pub(crate) tls: Option<Arc<Keeper>>,
     /// Secrets drawn for clients without one of their own.
     drawn: AtomicU64,
+    /// Who may do what.
+    pub(crate) access: Access,
+    /// Requests that are judged again while they are open.
+    lasting: Arc<AllLasting>,
+    /// Where another engine's access policy is told.
+    engine_access: watch::Sender<Option<fermata_protocol::catalogue::Access>>,
 }
 
 /// An open request; dropping it cancels it.
 pub(crate) struct Open {
     at: At,
     done: bool,
+    _known: Option<Known>,
 }
 
 /// Where an open request is.
-enum At {
+#[derive(Clone)]
+pub(crate) enum At {
     Driver(CallId, Arc<Mailbox>),
     Engine(AbortHandle),
+    /// It was answered at once.
+    Nowhere,
+}
+
+impl At {
+    /// Nobody waits for it any more.
+    pub(crate) fn cancel(&self) {
+        match self {
+            At::Driver(call, mailbox) => mailbox.put(Event::Cancel(*call)),
+            At::Engine(task) => task.abort(),
+            At::Nowhere => {}
+        }
+    }
 }
 
 impl Open {
@@ -117,12 +140,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        match &self.at {
-            At::Driver(call, mailbox) => mailbox.put(Event::Cancel(*call)),
-            At::Engine(task) => task.abort(),
+        if !self.done {
+            self.at.cancel();
         }
     }
 }
@@ -171,6 +190,14 @@ impl Porter {
         tls: Option<Arc<Keeper>>,
     ) -> Porter {
         let config = &resolved.config;
+        let engine_access = watch::Sender::new(None);
+        let access = match &backend {
+            Backend::Driver(mailbox) => {
+                let dir = Some(resolved.data_dir.clone());
+                Access::new(mailbox.access.subscribe(), dir)
+            }
+            Backend::Engine(_) => Access::new(engine_access.subscribe(), None),
+        };
         let catalogue = fermata_protocol::base::Keyspace::built_in();
         Porter {
             roster: Arc::new(Roster::new(&config.cluster)),
@@ -204,6 +231,9 @@ impl Porter {
             own: (own, AtomicU64::new(0)),
             tls,
             drawn: AtomicU64::new(0),
+            access,
+            lasting: Arc::default(),
+            engine_access,
             backend,
             metrics,
         }
@@ -231,8 +261,15 @@ impl Porter {
             .clone()
     }
 
-    /// The request that a message asks for. A keyspace that is not known is looked for first.
-    pub(crate) async fn parse(&self, wire: Wire) -> Result<Request, Refusal> {
+    /// The request that a message asks for. A keyspace that is not known is looked for first, for a
+    /// caller who may know of it.
+    pub(crate) async fn parse(&self, caller: &Caller, wire: Wire) -> Result<Request, Refusal> {
+        // A heartbeat, or a leave, is of many sections, and each is judged.
+        let admitted = match &wire {
+            Wire::Renew(_) | Wire::Leave(_) => self.access.admit(caller),
+            wire => self.access.admit_to(caller, |is| names_keyspace(wire, is)),
+        };
+        admitted.inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))?;
         if let Backend::Driver(mailbox) = &self.backend {
             // A name may be that of another keyspace by now.
             let version = mailbox.catalogue.load(Ordering::Relaxed);
@@ -241,7 +278,8 @@ impl Porter {
                 self.named.store(version, Ordering::Relaxed);
             }
         }
-        let parsed = match names_unknown_keyspace(&wire, &self.names()) {
+        let names = self.names();
+        let parsed = match names_keyspace(&wire, |name| names.keyspace(name).is_none()) {
             false => request_from_proto(wire, &self.names(), self.home),
             true => self.parse_new(wire).await,
         };
@@ -286,35 +324,50 @@ impl Porter {
         Some(Page { keys, asked })
     }
 
-    /// Hands a request to what answers it; answers come to `sink` under `id`.
+    /// Hands a caller's request to what answers it; answers come to `sink` under `id`.
     ///
     /// # Errors
-    /// [`Code::Busy`] if the node has too many requests or bytes open; nothing was done.
-    pub(crate) fn submit(&self, request: Request, id: u64, sink: Sink) -> Result<Open, Refusal> {
+    /// [`Code::Unauthenticated`] and [`Code::Forbidden`], see [`Access::judge`]; [`Code::Busy`] if
+    /// the node has too many requests or bytes open, or the caller; nothing was done.
+    pub(crate) fn submit(
+        &self,
+        caller: &Caller,
+        mut request: Request,
+        id: u64,
+        sink: Sink,
+    ) -> Result<Open, Refusal> {
         let operation = operation_name(&request.operation);
+        let admitted = self.admitted(caller, &mut request.operation);
+        let admitted =
+            admitted.inspect_err(|refusal| self.metrics.refused(operation, refusal.code))?;
+        let (judgement, permits) = admitted;
+        if let Some(reply) = all_denied(&judgement, &request.operation) {
+            // Its reader has room for the first answer.
+            let _ = sink.try_send((id, reply));
+            return Ok(Open {
+                at: At::Nowhere,
+                done: true,
+                _known: None,
+            });
+        }
         let (follow, poll) = kind(&request.operation);
         let lasting = matches!(
             request.operation,
             Operation::Enter { .. } | Operation::Resume { .. }
         );
-        let place = self.requests.clone().try_acquire_owned();
-        let place = place.map_err(|_| busy("too many requests (limits.requests)"));
-        let permits = place.and_then(|place| {
-            let bytes = self.admit_bytes(payload(&request.operation) + 1)?;
-            Ok([place, bytes])
-        });
-        let permits =
-            permits.inspect_err(|refusal| self.metrics.refused(operation, refusal.code))?;
-        let since = clock::monotonic();
+        let noted = lasting && !matches!(caller.who, Who::Node | Who::For(_));
+        let noted = noted.then(|| request.operation.clone());
         let asker = Call {
             id,
-            sink,
+            sink: sink.clone(),
             follow,
             poll,
             lasting,
             operation,
-            since,
+            since: clock::monotonic(),
+            view: judgement.view,
             _permits: permits,
+            _used: judgement.used,
         };
         let at = match &self.backend {
             Backend::Driver(mailbox) => {
@@ -324,7 +377,46 @@ impl Porter {
             }
             Backend::Engine(engine) => At::Engine(engine.start(request, asker)),
         };
-        Ok(Open { at, done: false })
+        let known = noted.map(|operation| {
+            self.lasting.add(Lasting {
+                caller: caller.clone(),
+                operation,
+                id,
+                sink,
+                at: at.clone(),
+            })
+        });
+        Ok(Open {
+            at,
+            done: false,
+            _known: known,
+        })
+    }
+
+    /// What may be done of an operation, and the places that it takes. What may not is left out.
+    fn admitted(
+        &self,
+        caller: &Caller,
+        operation: &mut Operation,
+    ) -> Result<(Judgement, [OwnedSemaphorePermit; 2]), Refusal> {
+        let (names, bytes) = (self.names(), payload(operation) + 1);
+        let judgement = self.access.judge(caller, &names, operation, bytes)?;
+        if let Operation::ChangeAccess { after, policy } = operation {
+            *policy = self.access.prepared(caller, &names, *after, policy)?.into();
+        }
+        if let Operation::Renew { held } = operation {
+            for at in judgement.denied.iter().rev() {
+                held.remove(*at);
+            }
+        }
+        let place = self.requests.clone().try_acquire_owned();
+        let place = place.map_err(|_| busy("too many requests (limits.requests)"))?;
+        Ok((judgement, [place, self.admit_bytes(bytes)?]))
+    }
+
+    /// Judges again what is open, as the policy is now.
+    pub(crate) fn review(&self) {
+        self.lasting.review(&self.access, &self.names());
     }
 
     /// A permit for so many bytes, in whole KiB.
@@ -337,11 +429,11 @@ impl Porter {
         permit.map_err(|_| busy("as many bytes of requests as it may have (clients.request_bytes)"))
     }
 
-    /// Asks and waits for the last answer; refusals are errors.
-    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    /// Asks for a caller and waits for the last answer; refusals are errors.
+    pub(crate) async fn ask(&self, caller: &Caller, request: Request) -> Result<Reply, Refusal> {
         let (follow, poll) = kind(&request.operation);
         let (sink, mut answers) = mpsc::channel(4);
-        let mut open = self.submit(request, 0, sink)?;
+        let mut open = self.submit(caller, request, 0, sink)?;
         while let Some((_, reply)) = answers.recv().await {
             if is_last(&reply, follow, poll) {
                 open.finish();
@@ -451,7 +543,7 @@ impl Porter {
             site: self.home,
             operation,
         };
-        self.ask(request).await
+        self.ask(&Caller::NODE, request).await
     }
 
     /// Asks the node for its catalogue and keeps the names.
@@ -479,7 +571,10 @@ impl Porter {
         self.metrics.upkeep();
         let (found, again) = match &self.backend {
             Backend::Driver(_) => (self.look_at_node().await, LOOK),
-            Backend::Engine(engine) => (engine.health().await.map(|()| (true, vec![])), ASK),
+            Backend::Engine(engine) => {
+                self.look_at_access().await;
+                (engine.health().await.map(|()| (true, vec![])), ASK)
+            }
         };
         let known = found.is_ok();
         let (healthy, short) = found.unwrap_or_else(|why| (false, vec![why]));
@@ -490,6 +585,22 @@ impl Porter {
             let _ = tokio::time::timeout(KEEPER, self.refresh_names()).await;
         }
         again
+    }
+
+    /// Asks another engine for the access policy. While it cannot tell, the last one counts.
+    async fn look_at_access(&self) {
+        let asked = tokio::time::timeout(KEEPER, self.ask_self(Operation::Access)).await;
+        if let Ok(Ok(Reply::Access(access))) = asked {
+            self.engine_access.send_if_modified(|shown| {
+                let newer = shown
+                    .as_ref()
+                    .is_none_or(|shown| shown.version < access.version);
+                if newer {
+                    *shown = Some(access);
+                }
+                newer
+            });
+        }
     }
 
     /// Whether the native node is healthy, and a line for each keyspace that is not.
@@ -592,6 +703,13 @@ fn shortage(storage: &StorageStatus) -> Option<String> {
     ))
 }
 
+/// The answer to a heartbeat of which nothing may be asked.
+fn all_denied(judgement: &Judgement, operation: &Operation) -> Option<Reply> {
+    let all = matches!(operation, Operation::Renew { held } if held.is_empty());
+    let view = judgement.view.as_ref().filter(|_| all)?;
+    Some(view.show(Reply::Renewed { states: vec![] }))
+}
+
 /// The refusal of a request beside so many others.
 fn busy(what: &str) -> Refusal {
     let detail = format!("this node has {what} open: try again later, or at another node");
@@ -631,6 +749,7 @@ fn payload(operation: &Operation) -> usize {
         Operation::Renew { held }
         | Operation::Relinquish { held }
         | Operation::Resume { held, .. } => held.len() * 128,
+        Operation::ChangeAccess { policy, .. } => policy.len(),
         _ => 0,
     }
 }

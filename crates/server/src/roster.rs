@@ -103,6 +103,13 @@ impl Roster {
         self.0.borrow().clone()
     }
 
+    /// Whether a node of this label is in the cluster.
+    pub(crate) fn has(&self, label: &str) -> bool {
+        let known = self.0.borrow();
+        let mut nodes = known.nodes.iter();
+        nodes.any(|node| node.label == label && !known.is_out(node.name))
+    }
+
     /// From now on this is known.
     pub(crate) fn show(&self, known: Arc<Known>) {
         self.0.send_replace(known);

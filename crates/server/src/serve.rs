@@ -30,6 +30,8 @@ use tokio::task::JoinSet;
 /// How long the last answers may take to leave once the node has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
+/// What is open is judged again this often, at least.
+const ACCESS_LOOK: Duration = Duration::from_secs(1);
 /// How often a node looks whether its certificates have changed.
 const CERTIFICATES_LOOK: Duration = Duration::from_secs(10);
 /// Certificates that are over so soon are told of, in seconds.
@@ -322,6 +324,15 @@ fn read_certificates(resolved: &Resolved) -> Result<Option<Arc<Keeper>>, StartEr
     Ok(keeper.map_err(StartError::Config)?.map(Arc::new))
 }
 
+/// Judges again what is open, whenever the access policy changes, and since tokens are over.
+async fn keep_access(porter: Arc<Porter>) {
+    let mut news = porter.access.news();
+    loop {
+        let _ = tokio::time::timeout(ACCESS_LOOK, news.changed()).await;
+        porter.review();
+    }
+}
+
 /// Takes certificates as they change, and tells of those that are over soon.
 async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
     let (mut told, mut complaint) = (None, (String::new(), false));
@@ -506,6 +517,7 @@ async fn serve_faces(
             tokio::time::sleep(again).await;
         }
     });
+    tasks.spawn(keep_access(porter.clone()));
     tasks.spawn(crate::memory::returned());
     match porter.tls.clone() {
         Some(keeper) => drop(tasks.spawn(keep_certificates(keeper, porter.metrics.clone()))),

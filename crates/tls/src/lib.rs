@@ -43,5 +43,10 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// When a certificate is over, seconds since 1970; none: it cannot be read.
+pub fn until(certificate: &rustls::pki_types::CertificateDer<'_>) -> Option<u64> {
+    Some(files::not_after(certificate)?.try_into().unwrap_or(0))
+}
+
 /// The versions that are spoken.
 const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];

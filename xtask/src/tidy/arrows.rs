@@ -5,7 +5,7 @@
 use super::{Tree, Violation};
 
 /// What each crate may name in `[dependencies]`; a crate that is not listed needs a decision.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("fermata-codec", &[]),
     ("fermata-check", &["fermata-protocol"]),
     ("fermata-protocol", &["fermata-codec"]),
@@ -13,6 +13,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("fermata-driver", &["fermata-protocol", "fermata-storage"]),
     ("fermata-api", &["fermata-protocol"]),
     ("fermata-tls", &[]),
+    ("fermata-access", &[]),
     (
         "fermata-client",
         &["fermata-protocol", "fermata-api", "fermata-tls"],
@@ -26,6 +27,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "fermata-api",
             "fermata-engine",
             "fermata-tls",
+            "fermata-access",
         ],
     ),
     (
@@ -49,6 +51,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "fermata-cassandra",
             "fermata-zookeeper",
             "fermata-tls",
+            "fermata-access",
         ],
     ),
     (

@@ -16,7 +16,7 @@ mod ring;
 mod tests;
 
 pub use reply::{reply_from_proto, reply_to_proto};
-pub use request::{label_from, names_unknown_keyspace, operation_to_proto, request_from_proto};
+pub use request::{label_from, names_keyspace, operation_to_proto, request_from_proto};
 
 use crate::{Names, Secret, v1};
 use bytes::Bytes;

@@ -568,30 +568,27 @@ fn section_to_proto(
     }
 }
 
-/// Whether a request names a keyspace that is not in `names`: it may have been created meanwhile.
-pub fn names_unknown_keyspace(wire: &Wire, names: &Names) -> bool {
-    let unknown = |key: &Option<v1::Key>| {
-        key.as_ref()
-            .is_some_and(|key| names.keyspace(&key.keyspace).is_none())
-    };
-    let held = |held: &Option<v1::Held>| held.as_ref().is_some_and(|h| unknown(&h.key));
+/// Whether a request names a keyspace of which that is so.
+pub fn names_keyspace(wire: &Wire, is: impl Fn(&str) -> bool) -> bool {
+    let of = |key: &Option<v1::Key>| key.as_ref().is_some_and(|key| is(&key.keyspace));
+    let held = |held: &Option<v1::Held>| held.as_ref().is_some_and(|h| of(&h.key));
     match wire {
-        Wire::Enter(m) => m.keys.iter().any(|k| names.keyspace(&k.keyspace).is_none()),
-        Wire::Resume(m) => m.held.iter().any(|h| unknown(&h.key)),
-        Wire::Renew(m) => m.held.iter().any(|h| unknown(&h.key)),
+        Wire::Enter(m) => m.keys.iter().any(|k| is(&k.keyspace)),
+        Wire::Resume(m) => m.held.iter().any(|h| of(&h.key)),
+        Wire::Renew(m) => m.held.iter().any(|h| of(&h.key)),
         Wire::Leave(m) => m.keys.iter().any(|l| held(&l.held)),
         Wire::CriticalPut(m) => held(&m.held) || m.leave.iter().any(|l| held(&l.held)),
         Wire::CriticalGet(m) => held(&m.held),
-        Wire::Release(m) => unknown(&m.key),
-        Wire::Get(m) => unknown(&m.key),
-        Wire::Put(m) => unknown(&m.key),
-        Wire::Read(m) => unknown(&m.key),
-        Wire::Write(m) => unknown(&m.key),
-        Wire::Queue(m) => unknown(&m.key),
-        Wire::Inspect(m) => unknown(&m.key),
-        Wire::Keys(m) => names.keyspace(&m.keyspace).is_none(),
-        Wire::ChangeKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
-        Wire::DeleteKeyspace(m) => names.keyspace(&m.keyspace).is_none(),
+        Wire::Release(m) => of(&m.key),
+        Wire::Get(m) => of(&m.key),
+        Wire::Put(m) => of(&m.key),
+        Wire::Read(m) => of(&m.key),
+        Wire::Write(m) => of(&m.key),
+        Wire::Queue(m) => of(&m.key),
+        Wire::Inspect(m) => of(&m.key),
+        Wire::Keys(m) => is(&m.keyspace),
+        Wire::ChangeKeyspace(m) => is(&m.keyspace),
+        Wire::DeleteKeyspace(m) => is(&m.keyspace),
         Wire::CreateKeyspace(_)
         | Wire::GetAccess(_)
         | Wire::ChangeAccess(_)

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fermata_client::Files;
+use fermata_client::{Credentials, Files};
 
 use crate::duration;
 
@@ -37,6 +37,10 @@ pub(crate) struct ClusterOptions {
     /// Default: 10s. [env: FERMATA_TIMEOUT]
     #[arg(long, value_parser = duration::patience, value_name = "DURATION")]
     timeout: Option<Duration>,
+    /// The file with the token, or the JWT, that says who asks; read again for each connection.
+    /// [env: FERMATA_TOKEN_FILE, or the token itself in FERMATA_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsOptions,
 }
@@ -124,6 +128,8 @@ pub(crate) struct Global {
     timeout: Option<Duration>,
     /// Whom to trust over TLS, and what to show; none: in clear.
     pub(crate) tls: Option<Files>,
+    /// What says who asks, beside a certificate.
+    pub(crate) credentials: Option<Credentials>,
     /// Whether JSON is to be printed.
     pub(crate) json: bool,
 }
@@ -166,6 +172,7 @@ impl Global {
             keyspace: keyspace.or(before.keyspace.as_ref()).cloned(),
             timeout: own.timeout.or(before.cluster.timeout),
             tls: None,
+            credentials: None,
             json,
         };
         let file = |name: &str| {
@@ -178,8 +185,16 @@ impl Global {
             key: file("FERMATA_TLS_KEY"),
         };
         let tls = (own.tls.clone()).or(before.cluster.tls.clone()).or(there);
-        let mut all = given.or_environment(variable)?;
+        let mut all = given.or_environment(&variable)?;
         all.tls = tls.files()?;
+        let token = own
+            .token_file
+            .as_ref()
+            .or(before.cluster.token_file.as_ref());
+        all.credentials = match token {
+            Some(path) => Some(Credentials::File(path.clone())),
+            None => credentials(variable)?,
+        };
         Ok(all)
     }
 
@@ -239,6 +254,7 @@ impl KeyOptions {
             ("--endpoint", !self.cluster.endpoints.is_empty()),
             ("--site", self.cluster.site.is_some()),
             ("--timeout", self.cluster.timeout.is_some()),
+            ("--token-file", self.cluster.token_file.is_some()),
             ("--tls-ca", self.cluster.tls.ca.is_some()),
             ("--tls-certificate", self.cluster.tls.certificate.is_some()),
             ("--tls-key", self.cluster.tls.key.is_some()),
@@ -246,6 +262,27 @@ impl KeyOptions {
         ];
         let given = all.into_iter().find(|(_, given)| *given);
         given.map(|(option, _)| option)
+    }
+}
+
+/// What the environment has that says who asks.
+///
+/// # Errors
+/// One sentence: it has two.
+pub(crate) fn credentials(
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<Credentials>, String> {
+    let given = |name| variable(name).filter(|value| !value.is_empty());
+    match (given("FERMATA_TOKEN"), given("FERMATA_TOKEN_FILE")) {
+        (None, None) => Ok(None),
+        (None, Some(path)) => Ok(Some(Credentials::File(path.into()))),
+        (Some(token), None) => match token.into_string() {
+            Ok(token) => Ok(Some(Credentials::Token(token))),
+            Err(_) => Err("FERMATA_TOKEN is not text".into()),
+        },
+        (Some(_), Some(_)) => {
+            Err("FERMATA_TOKEN and FERMATA_TOKEN_FILE are both set: which is meant?".into())
+        }
     }
 }
 
@@ -324,6 +361,7 @@ mod tests {
             ["--site", "s"],
             ["--timeout", "1s"],
             ["--tls-ca", "f"],
+            ["--token-file", "f"],
         ];
         let no_cluster = [
             &["check", "file"][..],
@@ -401,6 +439,24 @@ mod tests {
             assert!(said.contains(word), "{said}");
         }
         assert_eq!(global(&["get", "k"], nothing).unwrap().tls, None);
+    }
+
+    #[test]
+    fn a_token_is_in_a_file_or_in_the_environment() {
+        let token = |name: &str| (name == "FERMATA_TOKEN").then(|| "t".into());
+        let there = global(&["get", "k"], token).unwrap().credentials;
+        assert_eq!(there, Some(Credentials::Token("t".into())));
+        let file = |name: &str| (name == "FERMATA_TOKEN_FILE").then(|| "f".into());
+        let there = global(&["get", "k"], file).unwrap().credentials;
+        assert_eq!(there, Some(Credentials::File("f".into())));
+        let given = global(&["get", "k", "--token-file", "own"], token).unwrap();
+        assert_eq!(given.credentials, Some(Credentials::File("own".into())));
+        let both = |name: &str| name.starts_with("FERMATA_TOKEN").then(|| "x".into());
+        assert!(
+            global(&["get", "k"], both)
+                .unwrap_err()
+                .contains("both set")
+        );
     }
 
     #[test]

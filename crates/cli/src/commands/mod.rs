@@ -1,5 +1,6 @@
 //! One file per command. Each has a `run` that returns the exit status or a [`Failure`].
 
+pub(crate) mod access;
 pub(crate) mod bench;
 pub(crate) mod cert;
 pub(crate) mod check;
@@ -45,6 +46,10 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Keyspace { action, .. } => on_this_thread(keyspace::run(global, action)),
         Command::Ring(args) => on_this_thread(ring::run(global, args)),
         Command::Node { action, .. } => on_this_thread(ring::nodes(global, action)),
+        Command::Auth { action, .. } => on_this_thread(access::auth(global, action)),
+        Command::Token { action, .. } => on_this_thread(access::token(global, action)),
+        Command::Role { action, .. } => on_this_thread(access::role(global, action)),
+        Command::Principal { action, .. } => on_this_thread(access::principal(global, action)),
         Command::Cert { what } => cert::run(what),
         Command::Check(args) => check::run(global, args),
         Command::Completions { shell } => shell::completions(shell),

@@ -2,6 +2,7 @@
 //! library's driver does, but without a network.
 
 use super::{Answered, Command, Hosted, Life, Place, Told};
+use crate::access::Caller;
 use crate::clock;
 use crate::porter::{Open, is_last, kind, stopping};
 use fermata_protocol::base::{Micros, Now};
@@ -34,6 +35,8 @@ enum Waiter {
 struct Keeper {
     hosted: Arc<Hosted>,
     session: Session,
+    /// In whose name it asks: whose session it is.
+    caller: Caller,
     /// Requests at the node, by transmission: a number may be sent twice.
     sent: HashMap<u64, (u64, (bool, bool), Open)>,
     next_sent: u64,
@@ -62,7 +65,7 @@ const ANSWERS: usize = 1_024;
 /// Keeps a session until it has ended, or the node stops.
 pub(super) async fn keep(
     hosted: Arc<Hosted>,
-    session: Session,
+    (session, caller): (Session, Caller),
     life: Life,
     mut commands: mpsc::UnboundedReceiver<Command>,
     place: Option<Place>,
@@ -71,6 +74,7 @@ pub(super) async fn keep(
     let porter = hosted.porter.clone();
     let mut keeper = Keeper {
         session,
+        caller,
         hosted,
         sent: HashMap::new(),
         next_sent: 1,
@@ -305,7 +309,7 @@ impl Keeper {
         match self
             .hosted
             .porter
-            .submit(request, sent, self.answers.clone())
+            .submit(&self.caller, request, sent, self.answers.clone())
         {
             Ok(open) => {
                 self.sent.insert(sent, (number, kind, open));

@@ -32,6 +32,7 @@ mod keeper;
 pub(crate) mod own;
 pub(crate) mod service;
 
+use crate::access::{Caller, Used, Who};
 use crate::metrics::Metrics;
 use crate::porter::Porter;
 use bytes::Bytes;
@@ -48,6 +49,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 pub(crate) struct Place {
     metrics: Arc<Metrics>,
     _permit: OwnedSemaphorePermit,
+    /// Against the caller's quota.
+    _used: Option<Used>,
 }
 
 impl Drop for Place {
@@ -105,6 +108,8 @@ pub(crate) struct Life {
 #[derive(Clone)]
 pub(crate) struct Kept {
     id: SessionId,
+    /// Whose it is; none: nobody's that has a name.
+    owner: Option<Arc<str>>,
     porter: Arc<Porter>,
     commands: mpsc::UnboundedSender<Command>,
 }
@@ -113,6 +118,20 @@ impl Kept {
     /// Its name.
     pub(crate) fn id(&self) -> SessionId {
         self.id
+    }
+
+    /// The node, for whoever it is kept for.
+    pub(crate) fn owner(&self) -> Caller {
+        let who = self.owner.clone().map_or(Who::Node, Who::For);
+        Caller {
+            who,
+            ..Caller::NODE
+        }
+    }
+
+    /// Whether it is a caller's own, where that matters.
+    pub(crate) fn is_of(&self, caller: &Caller) -> bool {
+        self.owner.as_deref() == caller.principal() || !self.porter.access.is_enabled()
     }
 
     /// Whether it has ended, or leaves what it holds to end.
@@ -206,8 +225,9 @@ impl Hosted {
     /// A place for one more session.
     ///
     /// # Errors
-    /// [`Code::Busy`] where the node keeps as many as it may.
-    pub(crate) fn place(&self) -> Result<Place, Refusal> {
+    /// [`Code::Busy`] where the node keeps as many as it may, or the caller has.
+    pub(crate) fn place(&self, caller: &Caller) -> Result<Place, Refusal> {
+        let used = self.porter.access.session(caller)?;
         let permit = self.places.clone().try_acquire_owned().map_err(|_| {
             let detail = "this node keeps as many sessions as it may (clients.sessions): ask \
                           another node, or later";
@@ -218,34 +238,40 @@ impl Hosted {
         Ok(Place {
             metrics,
             _permit: permit,
+            _used: used,
         })
     }
 
-    /// Keeps a session from now on; its place is given back once it has nothing to do but to leave.
+    /// Keeps a session for a caller from now on; its place is given back once it has nothing to do
+    /// but to leave.
     pub(crate) fn keep(
         self: &Arc<Self>,
-        id: SessionId,
-        options: Options,
+        caller: &Caller,
+        (id, options): (SessionId, Options),
         life: Life,
         place: Option<Place>,
     ) -> Kept {
         let session = Session::new(id, self.porter.home, &[keeper::HERE], options.hosted());
         let (commands, asked) = mpsc::unbounded_channel();
-        tokio::spawn(keeper::keep(self.clone(), session, life, asked, place));
+        let asks = (session, caller.clone());
+        tokio::spawn(keeper::keep(self.clone(), asks, life, asked, place));
         let porter = self.porter.clone();
         Kept {
             id,
+            owner: caller.principal().map(Into::into),
             porter,
             commands,
         }
     }
 
-    /// The session that a secret proves.
+    /// The session that a secret proves, of the caller's own principal.
     ///
     /// # Errors
-    /// It is not kept here.
-    fn find(&self, session: SessionId) -> Result<Kept, Refusal> {
+    /// It is not kept here, for that principal.
+    fn find(&self, caller: &Caller, session: SessionId) -> Result<Kept, Refusal> {
+        self.porter.access.admit(caller)?;
         let found = self.open().get(&session).cloned();
+        let found = found.filter(|kept| kept.is_of(caller));
         found.ok_or_else(|| not_kept(&self.porter))
     }
 
@@ -308,7 +334,7 @@ mod tests {
         let mut sections = Vec::new();
         for number in 1..=SECTIONS {
             let id = SessionId(number as u128);
-            let kept = hosted.keep(id, Options::default(), life, None);
+            let kept = hosted.keep(&Caller::NODE, (id, Options::default()), life, None);
             let enter = Call::Enter {
                 keys: vec![key.clone()],
                 mode: Mode::Exclusive,

@@ -2,6 +2,7 @@
 //! section, a change under a condition or a call of MUSIC's face.
 
 use super::{Hosted, Kept, Life};
+use crate::access::Caller;
 use crate::porter::unexpected;
 use bytes::Bytes;
 use fermata_api::condition::{Change, Version, not_changed};
@@ -138,6 +139,7 @@ impl Hosted {
     /// register; and as an enter or a put.
     pub(crate) async fn change_if(
         self: &Arc<Self>,
+        caller: &Caller,
         write: Operation,
         wait: Option<Micros>,
         holds: impl FnOnce(Option<&Bytes>) -> bool,
@@ -145,12 +147,24 @@ impl Hosted {
         let Operation::Write { key, value } = write else {
             return Err(unexpected(&write));
         };
-        let (place, session) = (self.place()?, self.porter.draw_secret().session());
+        // What the section does is not judged again: it is the node's.
+        let read = Operation::Read { key: key.clone() };
+        let bytes = value.as_ref().map_or(0, Bytes::len);
+        let names = self.porter.names();
+        let _used = self.porter.access.judge(caller, &names, &read, bytes)?;
+        let write = Operation::Write {
+            key: key.clone(),
+            value: None,
+        };
+        self.porter.access.judge(caller, &names, &write, 0)?;
+        let place = self.place(caller)?;
+        let session = self.porter.draw_secret().session();
         let life = Life {
             idle: WAIT_MAX,
             one: true,
         };
-        let kept = self.keep(session, Options::default(), life, Some(place));
+        let asks = (session, Options::default());
+        let kept = self.keep(&Caller::NODE, asks, life, Some(place));
         let wait = wait.unwrap_or(WAIT).min(WAIT_MAX);
         let entered = Own::enter(kept, key, wait).await;
         let own = entered.map_err(|refusal| not_changed(refusal, false))?;

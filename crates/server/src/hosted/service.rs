@@ -1,6 +1,8 @@
 //! The gRPC face of hosted sessions: `fermata.v1.Sessions`.
 
 use super::{Command, Hosted, Kept, Life, Told};
+use crate::access::Caller;
+use crate::grpc::taken;
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
 use fermata_api::condition::{Change, Condition, Version};
@@ -100,23 +102,31 @@ fn session_of(secret: &[u8]) -> Result<SessionId, Refusal> {
 
 impl Service {
     /// What a message of the other service asks for, checked as there.
-    async fn operation(&self, wire: Wire) -> Result<Operation, Refusal> {
-        Ok(self.0.porter.parse(wire).await?.operation)
+    async fn operation(&self, caller: &Caller, wire: Wire) -> Result<Operation, Refusal> {
+        Ok(self.0.porter.parse(caller, wire).await?.operation)
     }
 
-    async fn key(&self, secret: &Bytes, key: Option<v1::Key>) -> Result<KeyId, Refusal> {
+    async fn key(
+        &self,
+        caller: &Caller,
+        secret: &Bytes,
+        key: Option<v1::Key>,
+    ) -> Result<KeyId, Refusal> {
         let header = Some(header(secret));
-        match self
-            .operation(Wire::Get(v1::GetRequest { header, key }))
-            .await?
-        {
+        let get = Wire::Get(v1::GetRequest { header, key });
+        match self.operation(caller, get).await? {
             Operation::Get { key } => Ok(key),
             _ => Err(unexpected(&Reply::Left)),
         }
     }
 
     /// A new session, with its secret and idle time.
-    fn open_session(&self, idle: Micros, label: Label) -> Result<(Secret, Micros), Refusal> {
+    fn open_session(
+        &self,
+        caller: &Caller,
+        idle: Micros,
+        label: Label,
+    ) -> Result<(Secret, Micros), Refusal> {
         let idle = match idle {
             0 => IDLE[1],
             given if (IDLE[0]..=IDLE[2]).contains(&given) => given,
@@ -128,29 +138,29 @@ impl Service {
         if self.0.porter.hands_over() {
             return Err(self.0.porter.draining());
         }
-        let place = self.0.place()?;
+        let place = self.0.place(caller)?;
         let secret = self.0.porter.draw_secret();
         let (id, life) = (secret.session(), Life { idle, one: false });
         let options = Options {
             label,
             ..Options::default()
         };
-        let kept = self.0.keep(id, options, life, Some(place));
+        let kept = self.0.keep(caller, (id, options), life, Some(place));
         self.0.open().insert(id, kept);
         Ok((secret, idle))
     }
 
-    async fn ask(&self, secret: &[u8], call: Call) -> Result<Success, Refusal> {
-        self.0.find(session_of(secret)?)?.ask(call).await
+    async fn ask(&self, caller: &Caller, secret: &[u8], call: Call) -> Result<Success, Refusal> {
+        self.0.find(caller, session_of(secret)?)?.ask(call).await
     }
 
-    async fn close_session(&self, secret: &[u8]) -> Result<Success, Refusal> {
-        let kept = self.0.find(session_of(secret)?)?;
+    async fn close_session(&self, caller: &Caller, secret: &[u8]) -> Result<Success, Refusal> {
+        let kept = self.0.find(caller, session_of(secret)?)?;
         kept.told(kept.command(Command::Close).await)
     }
 
-    fn follow(&self, secret: &[u8], call: Call) -> Result<Events, Refusal> {
-        let kept = self.0.find(session_of(secret)?)?;
+    fn follow(&self, caller: &Caller, secret: &[u8], call: Call) -> Result<Events, Refusal> {
+        let kept = self.0.find(caller, session_of(secret)?)?;
         let (tell, told) = mpsc::channel(UNREAD_MAX);
         let ticket = self.0.ticket();
         let follow = kept.commands.send(Command::Follow(ticket, call, tell));
@@ -164,7 +174,11 @@ impl Service {
         })
     }
 
-    async fn enter_section(&self, m: v1::EnterSectionRequest) -> Result<Events, Refusal> {
+    async fn enter_section(
+        &self,
+        caller: &Caller,
+        m: v1::EnterSectionRequest,
+    ) -> Result<Events, Refusal> {
         let wait_us = if m.wait_us == 0 { WAIT } else { m.wait_us };
         let wire = Wire::Enter(v1::EnterRequest {
             header: Some(header(&m.secret)),
@@ -174,7 +188,7 @@ impl Service {
             lease_us: m.lease_us,
             ..v1::EnterRequest::default()
         });
-        match self.operation(wire).await? {
+        match self.operation(caller, wire).await? {
             Operation::Enter {
                 keys,
                 mode,
@@ -188,25 +202,35 @@ impl Service {
                     wait,
                     lease,
                 };
-                self.follow(&m.secret, call)
+                self.follow(caller, &m.secret, call)
             }
             _ => Err(unexpected(&Reply::Left)),
         }
     }
 
-    async fn resume_section(&self, m: v1::ResumeSectionRequest) -> Result<Events, Refusal> {
+    async fn resume_section(
+        &self,
+        caller: &Caller,
+        m: v1::ResumeSectionRequest,
+    ) -> Result<Events, Refusal> {
         let wire = Wire::Resume(v1::ResumeRequest {
             header: Some(header(&m.secret)),
             held: m.held,
             secret: m.former,
         });
-        match self.operation(wire).await? {
-            Operation::Resume { held, of } => self.follow(&m.secret, Call::Resume { held, of }),
+        match self.operation(caller, wire).await? {
+            Operation::Resume { held, of } => {
+                self.follow(caller, &m.secret, Call::Resume { held, of })
+            }
             _ => Err(unexpected(&Reply::Left)),
         }
     }
 
-    async fn changed(&self, m: v1::WriteIfRequest) -> Result<v1::WrittenIf, Refusal> {
+    async fn changed(
+        &self,
+        caller: &Caller,
+        m: v1::WriteIfRequest,
+    ) -> Result<v1::WrittenIf, Refusal> {
         let condition = condition_of(m.condition)?;
         let secret = Bytes::copy_from_slice(&self.0.porter.draw_secret().to_bytes());
         let write = Wire::Write(v1::WriteRequest {
@@ -214,29 +238,32 @@ impl Service {
             key: m.key,
             value: m.value,
         });
-        let write = self.operation(write).await?;
+        let write = self.operation(caller, write).await?;
         let holds = |value: Option<&Bytes>| condition.holds(value);
-        Ok(match self.0.change_if(write, m.wait_us, holds).await? {
-            Change::Done(version) => v1::WrittenIf {
-                done: true,
-                version: version.map(|version| version.to_string()),
-                found: None,
+        Ok(
+            match self.0.change_if(caller, write, m.wait_us, holds).await? {
+                Change::Done(version) => v1::WrittenIf {
+                    done: true,
+                    version: version.map(|version| version.to_string()),
+                    found: None,
+                },
+                Change::Failed(found) => v1::WrittenIf {
+                    done: false,
+                    version: (found.as_deref()).map(|value| Version::of(value).to_string()),
+                    found,
+                },
             },
-            Change::Failed(found) => v1::WrittenIf {
-                done: false,
-                version: (found.as_deref()).map(|value| Version::of(value).to_string()),
-                found,
-            },
-        })
+        )
     }
 
     /// The next write of a section.
     async fn write(
         &self,
+        caller: &Caller,
         m: v1::SectionPutRequest,
         value: Option<Bytes>,
     ) -> Result<v1::Done, Refusal> {
-        let key = self.key(&m.secret, m.key).await?;
+        let key = self.key(caller, &m.secret, m.key).await?;
         let section = SectionId(m.section);
         let call = match m.leave {
             true => Call::PutAndLeave {
@@ -250,7 +277,7 @@ impl Service {
                 value,
             },
         };
-        done(self.ask(&m.secret, call).await?)
+        done(self.ask(caller, &m.secret, call).await?)
     }
 }
 
@@ -313,9 +340,9 @@ impl Sessions for Service {
     type ResumeStream = Events;
 
     async fn open(&self, r: Request<v1::OpenSessionRequest>) -> Answered<v1::OpenedSession> {
-        let asked = r.into_inner();
+        let (caller, asked) = taken(r);
         let label = label_from(&asked.label);
-        let opened = label.and_then(|label| self.open_session(asked.idle_us, label));
+        let opened = label.and_then(|label| self.open_session(&caller, asked.idle_us, label));
         answered(opened.map(|(secret, idle_us)| v1::OpenedSession {
             session: Bytes::copy_from_slice(&secret.session().0.to_be_bytes()),
             secret: Bytes::copy_from_slice(&secret.to_bytes()),
@@ -324,20 +351,22 @@ impl Sessions for Service {
     }
 
     async fn enter(&self, r: Request<v1::EnterSectionRequest>) -> Answered<Events> {
-        answered(self.enter_section(r.into_inner()).await)
+        let (caller, m) = taken(r);
+        answered(self.enter_section(&caller, m).await)
     }
 
     async fn resume(&self, r: Request<v1::ResumeSectionRequest>) -> Answered<Events> {
-        answered(self.resume_section(r.into_inner()).await)
+        let (caller, m) = taken(r);
+        answered(self.resume_section(&caller, m).await)
     }
 
     async fn get(&self, r: Request<v1::SectionKeyRequest>) -> Answered<v1::Value> {
-        let m = r.into_inner();
+        let (caller, m) = taken(r);
         let get = async {
-            let key = self.key(&m.secret, m.key).await?;
+            let key = self.key(&caller, &m.secret, m.key).await?;
             let section = SectionId(m.section);
             let call = Call::CriticalGet { section, key };
-            match self.ask(&m.secret, call).await? {
+            match self.ask(&caller, &m.secret, call).await? {
                 Success::Value { value, .. } => Ok(v1::Value { value, tag: None }),
                 _ => Err(unexpected(&Reply::Left)),
             }
@@ -346,35 +375,39 @@ impl Sessions for Service {
     }
 
     async fn put(&self, r: Request<v1::SectionPutRequest>) -> Answered<v1::Done> {
-        let m = r.into_inner();
+        let (caller, m) = taken(r);
         let value = Some(m.value.clone());
-        answered(self.write(m, value).await)
+        answered(self.write(&caller, m, value).await)
     }
 
     async fn delete(&self, r: Request<v1::SectionKeyRequest>) -> Answered<v1::Done> {
-        let m = r.into_inner();
+        let (caller, m) = taken(r);
         let delete = v1::SectionPutRequest {
             secret: m.secret,
             section: m.section,
             key: m.key,
             ..v1::SectionPutRequest::default()
         };
-        answered(self.write(delete, None).await)
+        answered(self.write(&caller, delete, None).await)
     }
 
     async fn leave(&self, r: Request<v1::SectionRequest>) -> Answered<v1::Done> {
-        let m = r.into_inner();
+        let (caller, m) = taken(r);
         let (section, wait) = (SectionId(m.section), true);
-        let left = self.ask(&m.secret, Call::Leave { section, wait }).await;
+        let left = self
+            .ask(&caller, &m.secret, Call::Leave { section, wait })
+            .await;
         answered(left.and_then(done))
     }
 
     async fn write_if(&self, r: Request<v1::WriteIfRequest>) -> Answered<v1::WrittenIf> {
-        answered(self.changed(r.into_inner()).await)
+        let (caller, m) = taken(r);
+        answered(self.changed(&caller, m).await)
     }
 
     async fn close(&self, r: Request<v1::CloseSessionRequest>) -> Answered<v1::Done> {
-        let closed = self.close_session(&r.into_inner().secret).await;
+        let (caller, m) = taken(r);
+        let closed = self.close_session(&caller, &m.secret).await;
         answered(closed.and_then(done))
     }
 }

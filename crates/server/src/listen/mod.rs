@@ -24,6 +24,7 @@
 mod arrival;
 mod room;
 
+use crate::access::{Caller, Certificate};
 use crate::closings::Cause;
 use crate::config::Clients;
 use crate::descriptors::Descriptors;
@@ -33,7 +34,7 @@ use crate::rest::Problem;
 use crate::stream::Stream;
 use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use fermata_api::errors;
@@ -252,6 +253,8 @@ impl Listening {
         let place = Arc::new(place);
         let service = TowerToHyperService::new(Counted {
             routes: self.routes.clone(),
+            porter: self.porter.clone(),
+            certificate: shown(&stream),
             place: place.clone(),
         });
         let serving = self.builder.serve_connection(TokioIo::new(stream), service);
@@ -338,6 +341,17 @@ fn no_place(why: Refused, headers: &HeaderMap) -> Response {
     (later, answer).into_response()
 }
 
+/// A refusal in the words of whatever is asked.
+fn refused(refusal: &Refusal, headers: &HeaderMap, uri: &Uri) -> Response {
+    if is_grpc(headers) {
+        return errors::to_status(refusal).into_http();
+    }
+    if uri.path().starts_with(crate::music::ROOT) {
+        return crate::music::refused(refusal, headers);
+    }
+    Problem::from(refusal.clone()).into_response()
+}
+
 /// Whether a request with these headers is a call of gRPC.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
@@ -352,11 +366,37 @@ struct Told {
     refused: u64,
 }
 
-/// The routes, for one connection: its requests count as open until their answers are gone.
+/// Whom a connection's certificate names, if it has one: the handshake has judged it.
+fn shown(stream: &Stream) -> Option<Certificate> {
+    let certificate = stream.certificates()??.first()?;
+    Some(match fermata_tls::Name::of(certificate).ok()? {
+        fermata_tls::Name::Node { label, .. } => Certificate::Node(label.into()),
+        fermata_tls::Name::Client { name, .. } => {
+            Certificate::Client(name, fermata_tls::until(certificate)?)
+        }
+    })
+}
+
+/// The routes, for one connection: its requests count as open until their answers are gone, and
+/// each is told who asks.
 #[derive(Clone)]
 struct Counted {
     routes: Router,
+    porter: Arc<Porter>,
+    certificate: Option<Certificate>,
     place: Arc<Place>,
+}
+
+impl Counted {
+    /// Who asks.
+    fn who<B>(&self, request: &Request<B>) -> Result<Caller, Refusal> {
+        let roster = &self.porter.roster;
+        let (headers, from) = (request.headers(), self.place.address());
+        let access = &self.porter.access;
+        access.who(headers, self.certificate.as_ref(), from, |label| {
+            roster.has(label)
+        })
+    }
 }
 
 impl<B> Service<Request<B>> for Counted
@@ -373,8 +413,15 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let asking = self.place.ask();
+        match self.who(&request) {
+            Ok(caller) => drop(request.extensions_mut().insert(caller)),
+            Err(refusal) => {
+                let answer = refused(&refusal, request.headers(), request.uri());
+                return Box::pin(async move { Ok(answer) });
+            }
+        }
         let answer = self.routes.call(request);
         Box::pin(async move {
             let body = |body| {

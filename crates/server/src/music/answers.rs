@@ -2,7 +2,7 @@
 //!
 //! Clients match on little: the status code, `status`, whether there is a `message`, and the words
 //! "already exists". A failure is always 400 with an `error` (or, of a lock that has to wait, a
-//! `message`); only the conditional calls know 401. A refusal of Fermata's is told in its own
+//! `message`), but for who may not call, 401 or 403; only the conditional calls know 401 else. A refusal of Fermata's is told in its own
 //! sentence, with a word on whether it may have taken effect.
 
 use axum::body::Bytes;
@@ -194,6 +194,11 @@ impl From<Refusal> for Failure {
             false => "",
         };
         Failure {
+            status: match refusal.code {
+                Code::Unauthenticated => 401,
+                Code::Forbidden => 403,
+                _ => 400,
+            },
             passing: matches!(
                 refusal.code,
                 Code::Unavailable | Code::Busy | Code::WaitOver

@@ -11,6 +11,7 @@ use super::schema::{Table, TableName};
 use super::values::Type;
 use super::{Call, Music};
 use bytes::Bytes;
+use fermata_access::Right;
 use serde_json::{Map, Value, json};
 
 /// What a conditional call says.
@@ -178,8 +179,8 @@ impl Music {
             Failure::missing("Table name doesn't exists. Please check the table name.")
         })?;
         let asked = Asked::parse(&table, &body, insert)?;
-        let unit = super::names::unit_key(name, &table, &asked.key[table.unit_column()]);
-        let unit = self.store.key(unit).await?;
+        let asks = (call, &[Right::Read, Right::Write][..]);
+        let unit = self.unit_id(asks, name, &table, &asked.key).await?;
         let mut said = "update success".to_owned();
         let act = |now: Option<&Bytes>| {
             let mut rows = rows::decode(now, &table.key, expiry::now())?;

@@ -60,6 +60,7 @@ impl Music {
             ));
         }
         let keyspace = keyspace_name(given)?;
+        self.store.may_define(&call.caller, &keyspace, None)?;
         self.store.ensure().await?;
         let create = |now: Option<Schema>| match now {
             None => Ok(Change::To(Some(Schema::default()))),
@@ -72,8 +73,13 @@ impl Music {
     }
 
     /// `DELETE /keyspaces/{ks}`.
-    pub(super) async fn drop_keyspace(&self, given: &str) -> Result<MusicAnswer, Failure> {
+    pub(super) async fn drop_keyspace(
+        &self,
+        call: &Call,
+        given: &str,
+    ) -> Result<MusicAnswer, Failure> {
         let keyspace = keyspace_name(given)?;
+        self.store.may_define(&call.caller, &keyspace, None)?;
         let mut dropped = Vec::new();
         let drop = |now: Option<Schema>| match now {
             Some(schema) => {
@@ -100,6 +106,8 @@ impl Music {
     ) -> Result<MusicAnswer, Failure> {
         let new = new_table(&call.json()?)?;
         let name = TableName::parse(keyspace, table)?;
+        let of = Some(name.table.as_str());
+        self.store.may_define(&call.caller, &name.keyspace, of)?;
         let id = format!("{:032x}", self.store.session().0);
         let definition = new.define(id)?;
         let create = |now: Option<Schema>| {
@@ -121,10 +129,12 @@ impl Music {
     /// `DELETE /keyspaces/{ks}/tables/{t}`.
     pub(super) async fn drop_table(
         &self,
-        keyspace: &str,
-        table: &str,
+        call: &Call,
+        (keyspace, table): (&str, &str),
     ) -> Result<MusicAnswer, Failure> {
         let name = TableName::parse(keyspace, table)?;
+        let of = Some(name.table.as_str());
+        self.store.may_define(&call.caller, &name.keyspace, of)?;
         let mut dropped = None;
         let drop = |now: Option<Schema>| {
             let mut schema = now.ok_or_else(|| no_keyspace(keyspace))?;
@@ -143,10 +153,13 @@ impl Music {
     /// `POST .../index/{column}`.
     pub(super) async fn create_index(
         &self,
+        call: &Call,
         (keyspace, table): (&str, &str),
         column: &str,
     ) -> Result<MusicAnswer, Failure> {
         let name = TableName::parse(keyspace, table)?;
+        let of = Some(name.table.as_str());
+        self.store.may_define(&call.caller, &name.keyspace, of)?;
         let known = column_name(column).ok();
         let create = |now: Option<Schema>| {
             let mut schema = now.ok_or_else(|| no_keyspace(keyspace))?;

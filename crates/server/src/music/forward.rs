@@ -9,6 +9,7 @@
 
 use super::Call;
 use super::answers::{Body, Failure, MusicAnswer};
+use crate::access::ON_BEHALF;
 use axum::body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use fermata_tls::Keeper;
@@ -117,6 +118,14 @@ impl Forward {
             .uri(format!("{scheme}://{address}{}", call.target))
             .body(body::Body::from(call.raw.clone()))?;
         *request.headers_mut() = passed(call.headers.clone());
+        // Only a node says for whom it asks, and only of a caller whom it knows.
+        request.headers_mut().remove(ON_BEHALF);
+        if !call.headers.contains_key(header::AUTHORIZATION)
+            && let Some(principal) = call.caller.principal()
+            && let Ok(principal) = HeaderValue::from_str(principal)
+        {
+            request.headers_mut().insert(ON_BEHALF, principal);
+        }
         let mark = HeaderName::from_static(MARK);
         request
             .headers_mut()

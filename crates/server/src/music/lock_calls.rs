@@ -6,12 +6,13 @@
 
 use super::answers::{Failure, MusicAnswer};
 use super::forward::{self, Silent};
-use super::locks::{IDLE, Locks, Standing};
+use super::locks::{IDLE, Lock, Locks, Standing};
 use super::moves::{self, Used};
 use super::names::{Name, home_of, is_of, number_of, promotes, split_id, split_name};
 use super::owners;
 use super::store::Wish;
 use super::{Call, lenient};
+use fermata_access::Right;
 use fermata_protocol::base::Label;
 use fermata_protocol::request::{Mode, QueueEntry};
 use serde_json::{Value, json};
@@ -44,6 +45,7 @@ impl Locks {
         if let Some(lock) = self.kept(&name.key, number)
             && let Some(lock) = moves::used(lock).await
         {
+            self.owned(call, name, &lock, ends)?;
             return Ok(Found::Here(lock));
         }
         let entries = self.store.queue(name.key.clone()).await?;
@@ -70,6 +72,7 @@ impl Locks {
             _ => {}
         }
         if ends {
+            self.may_release(call, name)?;
             for entry in own() {
                 self.evict(&name.key, entry).await?;
             }
@@ -77,17 +80,34 @@ impl Locks {
         }
         tracing::info!(lock = %name.id(number), home, "a lock's home is gone: resumed here");
         let idle = idle.map_or(IDLE, |(_, idle)| idle);
-        let lock = self.resume((&name.given, &name.key), number, entry, idle)?;
+        let names = (name.given.as_str(), &name.key);
+        let lock = self.resume(&call.caller, names, number, (entry, idle))?;
         let lock = moves::used(lock).await.ok_or_else(|| {
             Failure::wait("the lock moves to another node; nothing was done: ask again")
         })?;
         Ok(Found::Here(lock))
     }
 
+    /// A lock is worked with by the principal that made it, and ended by whoever may release.
+    fn owned(&self, call: &Call, name: &Name, lock: &Lock, ends: bool) -> Result<(), Failure> {
+        match lock.place().kept.is_of(&call.caller) {
+            true => Ok(()),
+            false if ends => self.may_release(call, name),
+            false => Err(not_a_lock(name, lock.number)),
+        }
+    }
+
+    fn may_release(&self, call: &Call, name: &Name) -> Result<(), Failure> {
+        let (_, _, value) = split_name(&name.given)?;
+        let rights = &[Right::Release];
+        self.store
+            .may(&call.caller, rights, &name.table, Some(value))
+    }
+
     /// The name and the number of an id.
-    pub(super) async fn id(&self, id: &str) -> Result<(Name, u64), Failure> {
+    pub(super) async fn id(&self, call: &Call, id: &str) -> Result<(Name, u64), Failure> {
         let (name, number) = split_id(id)?;
-        Ok((self.name(name).await?, number))
+        Ok((self.name(call, name).await?, number))
     }
 }
 
@@ -152,19 +172,24 @@ pub(super) async fn create(
     }
     let mode = mode_of(call)?;
     let idle = lease_of(call)?.unwrap_or(IDLE);
-    let name = locks.name(name).await?;
+    let name = locks.name(call, name).await?;
     let owner = call
         .header("owner")
         .filter(|owner| !owner.trim().is_empty());
     let label = owner.and_then(Label::new).unwrap_or_default();
     let wish = Wish { idle, label };
     let created = match (owner, mode) {
-        (Some(owner), Mode::Exclusive) => owners::create(locks, &name, owner, wish).await?,
-        _ => locks.create(&name, mode, wish).await.map_err(|refusal| {
-            Failure::from(refusal).prefixed(&format!(
-                "Unable to create lock reference for key [{value}]. Please try again: "
-            ))
-        })?,
+        (Some(owner), Mode::Exclusive) => {
+            owners::create(locks, &call.caller, &name, (owner, wish)).await?
+        }
+        _ => locks
+            .create(&call.caller, &name, mode, wish)
+            .await
+            .map_err(|refusal| {
+                Failure::from(refusal).prefixed(&format!(
+                    "Unable to create lock reference for key [{value}]. Please try again: "
+                ))
+            })?,
     };
     let id = name.id(created.number);
     if call.speaks_text() {
@@ -208,7 +233,7 @@ pub(super) async fn acquire(
     id: &str,
 ) -> Result<MusicAnswer, Failure> {
     // A missing answer is no reason to make another lock.
-    let (name, number) = locks.id(id).await.map_err(Failure::or_wait)?;
+    let (name, number) = locks.id(call, id).await.map_err(Failure::or_wait)?;
     let found = locks.find(call, &name, number, false).await;
     match found.map_err(Failure::or_wait)? {
         Found::Elsewhere(answer) => Ok(answer),
@@ -228,7 +253,7 @@ pub(super) async fn acquire_with_lease(
 ) -> Result<MusicAnswer, Failure> {
     let lease = lease_of(call)?;
     let lease = lease.ok_or_else(|| Failure::error("leasePeriod is missing"))?;
-    let (name, number) = locks.id(id).await?;
+    let (name, number) = locks.id(call, id).await?;
     let entries = locks.store.queue(name.key.clone()).await?;
     let own = |entry: &&QueueEntry| is_of(entry, number);
     if !entries.iter().any(|entry| own(&entry)) {
@@ -241,6 +266,7 @@ pub(super) async fn acquire_with_lease(
     };
     for entry in entries.iter().take_while(|entry| !own(entry)).filter(old) {
         if entry.holds {
+            locks.may_release(call, &name)?;
             locks.evict(&name.key, entry).await?;
         }
     }
@@ -260,7 +286,7 @@ pub(super) async fn enquire(
     call: &Call,
     name: &str,
 ) -> Result<MusicAnswer, Failure> {
-    let name = locks.name(name).await?;
+    let name = locks.name(call, name).await?;
     let entries = locks.store.queue(name.key.clone()).await?;
     let holder = entries.iter().find(|entry| entry.holds);
     let holder = holder.map(|entry| name.id(number_of(entry)));
@@ -279,8 +305,12 @@ pub(super) async fn enquire(
 }
 
 /// `GET /locks/holders/{name}`: the one writer, or all leading readers.
-pub(super) async fn holders(locks: &Arc<Locks>, name: &str) -> Result<MusicAnswer, Failure> {
-    let name = locks.name(name).await?;
+pub(super) async fn holders(
+    locks: &Arc<Locks>,
+    call: &Call,
+    name: &str,
+) -> Result<MusicAnswer, Failure> {
+    let name = locks.name(call, name).await?;
     let entries = locks.store.queue(name.key.clone()).await?;
     let holders = entries.iter().filter(|entry| entry.holds);
     let mut holders: Vec<String> = holders.map(|entry| name.id(number_of(entry))).collect();
@@ -301,7 +331,7 @@ pub(super) async fn release(
     call: &Call,
     id: &str,
 ) -> Result<MusicAnswer, Failure> {
-    let (name, number) = locks.id(id).await?;
+    let (name, number) = locks.id(call, id).await?;
     match locks.find(call, &name, number, true).await? {
         Found::Elsewhere(answer) => return Ok(answer),
         Found::Here(lock) => locks.release(&lock).await?,
@@ -334,7 +364,8 @@ pub(super) async fn delete(
             released
         });
     }
-    let name = locks.name(given).await?;
+    let name = locks.name(call, given).await?;
+    locks.may_release(call, &name)?;
     for entry in locks.store.queue(name.key.clone()).await? {
         // Calls that are sections of their own end by themselves.
         if home_of(entry.session).is_some() {
@@ -357,7 +388,7 @@ pub(super) async fn promote(
     call: &Call,
     id: &str,
 ) -> Result<MusicAnswer, Failure> {
-    let (name, number) = locks.id(id).await?;
+    let (name, number) = locks.id(call, id).await?;
     let absent = || Failure::error("Lockref does not exist.");
     let lock = match locks.find(call, &name, number, false).await? {
         Found::Elsewhere(answer) => return Ok(answer),
@@ -380,7 +411,7 @@ pub(super) async fn promote(
                 "Can't promote, already promoting another lockref.",
             ));
         }
-        locks.promote(&lock).await?;
+        locks.promote(&call.caller, &lock).await?;
     }
     let entries = locks.store.queue(name.key.clone()).await?;
     let at = |entry: &QueueEntry| promotes(entry.session, Some(number));

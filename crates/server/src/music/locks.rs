@@ -24,6 +24,7 @@ use super::answers::Failure;
 use super::forward::Forward;
 use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
 use super::store::{MusicStore, WAIT, Wish};
+use crate::access::Caller;
 use crate::hosted::own::{ask, get, known};
 use crate::hosted::{Awaited, Kept};
 use crate::porter::unexpected;
@@ -207,13 +208,14 @@ impl Locks {
     /// Joins the queue.
     pub(super) async fn create(
         &self,
+        caller: &Caller,
         name: &Name,
         mode: Mode,
         wish: Wish,
     ) -> Result<Arc<Lock>, Refusal> {
         let random = self.store.session().0;
         let session = session_of(PLAIN, self.me, random, random as u64);
-        let (place, held, work) = self.join(&name.key, mode, session, wish).await?;
+        let (place, held, work) = self.join(caller, (&name.key, mode), session, wish).await?;
         let mut kept = locked(&self.kept);
         Ok(keep(
             &mut kept,
@@ -226,13 +228,13 @@ impl Locks {
     /// Enqueues under `session`.
     async fn join(
         &self,
-        key: &KeyId,
-        mode: Mode,
+        caller: &Caller,
+        (key, mode): (&KeyId, Mode),
         session: SessionId,
         wish: Wish,
     ) -> Result<(Place, Held, Work), Refusal> {
-        let place = self.store.hosted.place()?;
-        let kept = self.store.host(session, wish, Some(place));
+        let place = self.store.hosted.place(caller)?;
+        let kept = self.store.host(caller, session, wish, Some(place));
         let enter = Call::Enter {
             keys: vec![key.clone()],
             mode,
@@ -265,10 +267,10 @@ impl Locks {
     /// [`Code::Busy`] where the node keeps as many sessions as it may.
     pub(super) fn resume(
         &self,
+        caller: &Caller,
         (given, key): (&str, &KeyId),
         number: u64,
-        entry: &QueueEntry,
-        idle: Duration,
+        (entry, idle): (&QueueEntry, Duration),
     ) -> Result<Arc<Lock>, Refusal> {
         let mut kept = locked(&self.kept);
         if let Some(lock) = kept.get(&(key.key.clone(), number))
@@ -286,9 +288,10 @@ impl Locks {
             label: entry.label,
         };
         let place = Place {
-            kept: self
-                .store
-                .host(session, wish, Some(self.store.hosted.place()?)),
+            kept: {
+                let place = Some(self.store.hosted.place(caller)?);
+                self.store.host(caller, session, wish, place)
+            },
             mode: entry.mode,
         };
         let resume = Call::Resume {
@@ -304,10 +307,10 @@ impl Locks {
     }
 
     /// Joins the queue again, exclusively, for a promotion of `lock`.
-    pub(super) async fn promote(&self, lock: &Lock) -> Result<(), Refusal> {
+    pub(super) async fn promote(&self, caller: &Caller, lock: &Lock) -> Result<(), Refusal> {
         let random = self.store.session().0;
         let session = session_of(PROMOTED, self.me, random, lock.number);
-        let joined = self.join(&lock.key, Mode::Exclusive, session, lock.wish);
+        let joined = self.join(caller, (&lock.key, Mode::Exclusive), session, lock.wish);
         let (place, _, work) = joined.await?;
         *locked(&lock.promotion) = Some((place, work));
         Ok(())

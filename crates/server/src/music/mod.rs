@@ -48,10 +48,10 @@ mod schema;
 mod store;
 mod values;
 
+use crate::access::Caller;
 use crate::hosted::Hosted;
 use crate::rest::{NOT_ESCAPED, bounded, conditional, is_escaped};
 use answers::{Failure, MusicAnswer};
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
@@ -59,6 +59,8 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::any;
+use axum::{Extension, Router};
+use fermata_protocol::Refusal;
 use locks::Locks;
 use schema::TableName;
 use serde_json::{Map, Value};
@@ -78,6 +80,7 @@ struct Music {
 
 /// One call.
 struct Call {
+    caller: Caller,
     method: Method,
     /// Path and query, as they came.
     target: String,
@@ -124,7 +127,12 @@ fn moved_of(headers: &HeaderMap) -> Option<(u32, Duration)> {
 }
 
 impl Call {
-    fn parse(method: Method, uri: &Uri, headers: HeaderMap, raw: Bytes) -> Result<Call, Failure> {
+    fn parse(
+        caller: Caller,
+        method: Method,
+        uri: &Uri,
+        (headers, raw): (HeaderMap, Bytes),
+    ) -> Result<Call, Failure> {
         if !is_escaped(uri) {
             return Err(Failure::error(NOT_ESCAPED));
         }
@@ -160,6 +168,7 @@ impl Call {
             .path_and_query()
             .map_or(uri.path(), |target| target.as_str());
         Ok(Call {
+            caller,
             method,
             target: target.into(),
             v1,
@@ -233,9 +242,8 @@ pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
 /// Answers one call, in a task of its own: a client that hangs up ends nothing in the middle.
 async fn serve(
     State(music): State<Arc<Music>>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
+    caller: Option<Extension<Caller>>,
+    (method, uri, headers): (Method, Uri, HeaderMap),
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let versionless = |part: &str| part == "version" || part == "test";
@@ -250,7 +258,11 @@ async fn serve(
                 _ => "the body cannot be read",
             })
         })
-        .and_then(|body| Call::parse(method, &uri, headers, body));
+        .and_then(|body| {
+            let caller = caller.map_or(Caller::NOBODY, |Extension(caller)| caller);
+            music.store.porter.access.admit(&caller)?;
+            Call::parse(caller, method, &uri, (headers, body))
+        });
     let answer = match call {
         Err(failure) => Err(failure),
         Ok(call) => match tokio::spawn(async move { music.dispatch(&call).await }).await {
@@ -263,6 +275,12 @@ async fn serve(
     answer
         .unwrap_or_else(MusicAnswer::from)
         .into_response(&versions)
+}
+
+/// The answer to a call whose caller is refused before it is looked at.
+pub(crate) fn refused(refusal: &Refusal, headers: &HeaderMap) -> Response {
+    let failure = Failure::from(refusal.clone());
+    MusicAnswer::from(failure).into_response(&answers::versions(headers, false))
 }
 
 fn no_path() -> Failure {
@@ -302,16 +320,16 @@ impl Music {
         match *path {
             [keyspace] => match method {
                 "POST" => self.create_keyspace(call, keyspace).await,
-                "DELETE" => self.drop_keyspace(keyspace).await,
+                "DELETE" => self.drop_keyspace(call, keyspace).await,
                 _ => Err(no_method()),
             },
             [keyspace, "tables", table] => match method {
                 "POST" => self.create_table(call, (keyspace, table)).await,
-                "DELETE" => self.drop_table(keyspace, table).await,
+                "DELETE" => self.drop_table(call, (keyspace, table)).await,
                 _ => Err(no_method()),
             },
             [keyspace, "tables", table, "index", column] => match method {
-                "POST" => self.create_index((keyspace, table), column).await,
+                "POST" => self.create_index(call, (keyspace, table), column).await,
                 _ => Err(no_method()),
             },
             [keyspace, "tables", table, "rows"] => {
@@ -374,7 +392,7 @@ impl Music {
                 lock_calls::acquire_with_lease(locks, call, name).await
             }
             ("GET", "enquire") => lock_calls::enquire(locks, call, name).await,
-            ("GET", "holders") => lock_calls::holders(locks, name).await,
+            ("GET", "holders") => lock_calls::holders(locks, call, name).await,
             ("DELETE", "release") => lock_calls::release(locks, call, name).await,
             ("DELETE", "delete") => lock_calls::delete(locks, call, name).await,
             ("POST", "promote") => lock_calls::promote(locks, call, name).await,
@@ -394,7 +412,7 @@ impl Music {
         let name = TableName::parse(keyspace, queue)?;
         match (call.method.as_str(), rest) {
             ("POST", []) => self.create_queue(call, (keyspace, queue)).await,
-            ("DELETE", []) => self.drop_table(keyspace, queue).await,
+            ("DELETE", []) => self.drop_table(call, (keyspace, queue)).await,
             ("POST" | "PUT" | "DELETE", ["rows"]) => self.rows(call, &name).await,
             ("GET", ["filter"]) => self.select(call, &name).await,
             ("GET", ["peek"]) => self.peek(call, &name).await,
@@ -410,7 +428,7 @@ mod tests {
 
     fn parse(target: &str, headers: HeaderMap) -> Result<Call, Failure> {
         let uri = format!("{ROOT}{target}").parse().unwrap();
-        Call::parse(Method::GET, &uri, headers, Bytes::new())
+        Call::parse(Caller::NODE, Method::GET, &uri, (headers, Bytes::new()))
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::Call;
 use super::forward::{MOVED, Silent};
 use super::locks::{Lock, Locks, Standing};
 use super::names::{home_of, is_of};
+use crate::access::Caller;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -87,9 +88,10 @@ pub(super) async fn hand_over(locks: Arc<Locks>) {
     }
 }
 
-/// A call of the node's own.
-fn internal(target: String, headers: HeaderMap) -> Call {
+/// A call that the node makes, in that name.
+fn internal(caller: Caller, target: String, headers: HeaderMap) -> Call {
     Call {
+        caller,
         method: Method::GET,
         target,
         v1: false,
@@ -116,7 +118,11 @@ impl Locks {
         for nodes in [near, far] {
             let mut found = Vec::new();
             for node in nodes {
-                let asked = internal("/MUSIC/rest/v2/version".into(), HeaderMap::new());
+                let asked = internal(
+                    Caller::NODE,
+                    "/MUSIC/rest/v2/version".into(),
+                    HeaderMap::new(),
+                );
                 let address = node.addresses.rest.clone();
                 if self.forward.send(&address, &asked).await.is_ok() {
                     found.push(address);
@@ -153,7 +159,8 @@ impl Locks {
             && let Some(entry) = entries.iter().find(|entry| is_of(entry, lock.number))
         {
             // A call that finds it without a home resumes it otherwise.
-            let _ = self.resume(lock.name(), lock.number, entry, lock.idle());
+            let here = (entry, lock.idle());
+            let _ = self.resume(&kept.owner(), lock.name(), lock.number, here);
         }
     }
 
@@ -192,7 +199,9 @@ impl Locks {
         if let Ok(told) = HeaderValue::from_str(&told) {
             headers.insert(HeaderName::from_static(MOVED), told);
         }
-        internal(format!("/MUSIC/rest/v2/locks/acquire/{id}"), headers)
+        // As whoever made it: the receiver believes a node of its cluster.
+        let owner = lock.place().kept.owner();
+        internal(owner, format!("/MUSIC/rest/v2/locks/acquire/{id}"), headers)
     }
 
     /// Whether the queue names another home within a while, or does not know the lock any more.

@@ -10,10 +10,12 @@
 //! bits that are random too, or, for the ref that a promotion waits with, the number in the lock's
 //! id. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
 
+use super::Call;
 use super::answers::Failure;
 use super::locks::{Locks, locked};
 use super::schema::{Table, TableName, rows_prefix};
 use super::values::shown;
+use fermata_access::Right;
 use fermata_protocol::base::{KeyId, LockRef, SessionId};
 use fermata_protocol::request::QueueEntry;
 use serde_json::Value;
@@ -130,15 +132,17 @@ impl Locks {
     /// The lock of this name.
     ///
     /// # Errors
-    /// It is no name, or there is no such keyspace.
-    pub(super) async fn name(&self, given: &str) -> Result<Name, Failure> {
+    /// It is no name, there is no such keyspace, or the caller may not lock it.
+    pub(super) async fn name(&self, call: &Call, given: &str) -> Result<Name, Failure> {
         let (keyspace, table, value) = split_name(given)?;
+        let table = TableName::parse(keyspace, table)?;
+        let rights = &[Right::Lock];
+        self.store.may(&call.caller, rights, &table, Some(value))?;
         if let Some((at, name)) = locked(&self.free).get(given)
             && at.elapsed() < FREE_KNOWN
         {
             return Ok(name.clone());
         }
-        let table = TableName::parse(keyspace, table)?;
         let Some(definition) = self.store.find_table(&table, |_| true).await? else {
             return self.free_name(given, table, value).await;
         };

@@ -13,6 +13,7 @@ use super::locks::{Lock, Locks};
 use super::names::{Name, number_of, owners_key};
 use super::store::Wish;
 use super::values::shown;
+use crate::access::Caller;
 use bytes::Bytes;
 use fermata_protocol::Code;
 use fermata_protocol::base::KeyId;
@@ -92,9 +93,9 @@ fn unable(name: &Name, failure: impl Into<Failure>) -> Failure {
 /// Creates a write lock with an owner, unless that owner would wait for ever.
 pub(super) async fn create(
     locks: &Locks,
+    caller: &Caller,
     name: &Name,
-    owner: &str,
-    wish: Wish,
+    (owner, wish): (&str, Wish),
 ) -> Result<Arc<Lock>, Failure> {
     let list = locks.store.key(owners_key(name)).await?;
     let own = locks.store.enter(list).await;
@@ -105,7 +106,7 @@ pub(super) async fn create(
         }
         _ => unable(name, refusal),
     })?;
-    match create_beside(locks, name, owner, wish, own.value.as_ref()).await {
+    match create_beside((locks, caller), name, owner, wish, own.value.as_ref()).await {
         Ok((lock, list)) => {
             if let Err(failure) = own.end::<Failure>(Ok(Some(Some(list)))).await {
                 // A lock that is not listed would be in no cycle.
@@ -123,7 +124,7 @@ pub(super) async fn create(
 
 /// The lock, beside those in the list; and the list with it.
 async fn create_beside(
-    locks: &Locks,
+    (locks, caller): (&Locks, &Caller),
     name: &Name,
     owner: &str,
     wish: Wish,
@@ -145,7 +146,7 @@ async fn create_beside(
         let detail = "the table has as many locks with owners as are looked after";
         return Err(unable(name, Failure::error(detail)));
     }
-    let created = locks.create(name, Mode::Exclusive, wish).await;
+    let created = locks.create(caller, name, Mode::Exclusive, wish).await;
     let lock = created.map_err(|refusal| unable(name, refusal))?;
     let number = lock.number;
     let owner = owner.into();

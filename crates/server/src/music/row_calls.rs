@@ -17,6 +17,7 @@ use super::schema::{Table, TableName, rows_prefix};
 use super::values::shown;
 use super::{Call, Music, lenient};
 use bytes::Bytes;
+use fermata_access::Right;
 use fermata_protocol::base::KeyId;
 use fermata_protocol::{Code, Refusal};
 use serde_json::{Map, Value, json};
@@ -120,8 +121,18 @@ impl Music {
         })
     }
 
-    async fn unit_id(&self, name: &TableName, table: &Table, key: &Key) -> Result<KeyId, Failure> {
+    /// The id of a unit over which the caller has these rights.
+    pub(super) async fn unit_id(
+        &self,
+        (call, rights): (&Call, &[Right]),
+        name: &TableName,
+        table: &Table,
+        key: &Key,
+    ) -> Result<KeyId, Failure> {
         let value = key.get(table.unit_column()).unwrap_or(&Value::Null);
+        let named = Some(shown(value));
+        self.store
+            .may(&call.caller, rights, name, named.as_deref())?;
         self.store.key(unit_key(name, table, value)).await
     }
 
@@ -135,7 +146,8 @@ impl Music {
         write: Write,
         (consistency, conditions): (&Consistency, Columns),
     ) -> Result<Option<MusicAnswer>, Failure> {
-        let unit = self.unit_id(name, table, write.key()).await?;
+        let asks = (call, &[Right::Write][..]);
+        let unit = self.unit_id(asks, name, table, write.key()).await?;
         if let Some(until) = write.until() {
             self.store.due.note(&unit.key, &table.key, until);
         }
@@ -207,7 +219,7 @@ impl Music {
         definition: &Table,
         key: &Key,
     ) -> Result<Found, Failure> {
-        let (lock, number) = self.locks.id(id).await?;
+        let (lock, number) = self.locks.id(call, id).await?;
         let value = key.get(definition.unit_column()).unwrap_or(&Value::Null);
         if lock.definition.is_none() || lock.table != *table || lock.value != *value {
             return Err(Failure::error(format!(
@@ -388,11 +400,13 @@ impl Music {
             ));
         }
         let mut found = Vec::new();
+        let rights = &[Right::Read][..];
         if key.contains_key(table.unit_column()) {
-            let unit = self.unit_id(name, &table, &key).await?;
+            let unit = self.unit_id((call, rights), name, &table, &key).await?;
             let kept = self.store.get(unit.clone()).await?;
             found = self.rows_of(&table, &unit.key, kept.as_ref())?;
         } else {
+            self.store.may(&call.caller, rights, name, None)?;
             for (unit, kept) in self.store.list(rows_prefix(name, &table)).await? {
                 found.extend(self.rows_of(&table, &unit, Some(&kept))?);
             }
@@ -451,16 +465,15 @@ impl Music {
                 table.unit_column()
             )));
         }
+        let asks = (call, &[Right::Read][..]);
+        let unit_id = self.unit_id(asks, name, &table, &key).await?;
         let unit = match &consistency {
             Consistency::Eventual => {
                 return Err(Failure::error(
                     "Invalid consistencyInfo type: a criticalget is critical or atomic",
                 ));
             }
-            Consistency::Atomic => {
-                let unit = self.unit_id(name, &table, &key).await?;
-                self.store.read(unit).await?
-            }
+            Consistency::Atomic => self.store.read(unit_id).await?,
             Consistency::Critical(id) => match self.lock_of(call, id, name, &table, &key).await? {
                 Found::Elsewhere(answer) => return Ok(answer),
                 Found::Gone => return Err(Failure::error(format!("{id} does not exist."))),

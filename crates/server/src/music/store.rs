@@ -7,10 +7,13 @@
 
 use super::answers::Failure;
 use super::expiry::Due;
+use super::schema::TableName;
+use crate::access::Caller;
 use crate::hosted::own::Own;
 use crate::hosted::{Hosted, Kept, Life, Place};
 use crate::porter::{Porter, unexpected};
 use bytes::Bytes;
+use fermata_access::Right;
 use fermata_protocol::base::{
     KeyId, Keyspace, KeyspaceId, Label, Micros, Purpose, SessionId, StoragePolicy, TagRule,
 };
@@ -176,7 +179,7 @@ impl MusicStore {
             site: self.porter.home,
             operation,
         };
-        self.porter.ask(request).await
+        self.porter.ask(&Caller::NODE, request).await
     }
 
     /// What the nearest replica has.
@@ -224,10 +227,53 @@ impl MusicStore {
         known.map_or(LEASE, |(_, lease)| Duration::from_micros(lease))
     }
 
-    /// A session for one section of a [`MusicStore::key`], in a place of its own if it may outlast
+    /// Whether a caller has these rights over a row, or, without its value, over a table. To a
+    /// policy each is a key `KEYSPACE.TABLE.VALUE` of the keyspace `music`.
+    ///
+    /// # Errors
+    /// It has not.
+    pub(super) fn may(
+        &self,
+        caller: &Caller,
+        rights: &[Right],
+        table: &TableName,
+        value: Option<&str>,
+    ) -> Result<(), Failure> {
+        let (keyspace, table) = (&table.keyspace, &table.table);
+        let name = format!("{keyspace}.{table}.{}", value.unwrap_or_default());
+        let name = (name.as_bytes(), value.is_none());
+        Ok(self
+            .porter
+            .access
+            .judge_named(caller, rights, KEYSPACE, name)?)
+    }
+
+    /// Whether a caller may make and drop a table, or, without one, a keyspace of MUSIC's.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(super) fn may_define(
+        &self,
+        caller: &Caller,
+        keyspace: &str,
+        table: Option<&str>,
+    ) -> Result<(), Failure> {
+        let name = match table {
+            Some(table) => format!("{keyspace}.{table}."),
+            None => format!("{keyspace}."),
+        };
+        let (rights, name) = (&[Right::Write], (name.as_bytes(), true));
+        Ok(self
+            .porter
+            .access
+            .judge_named(caller, rights, KEYSPACE, name)?)
+    }
+
+    /// A session for one section of a [`MusicStore::key`], for a caller that was judged, in a place of its own if it may outlast
     /// a call.
     pub(super) fn host(
         &self,
+        caller: &Caller,
         id: SessionId,
         Wish { idle, label }: Wish,
         place: Option<Place>,
@@ -242,7 +288,9 @@ impl MusicStore {
             ..usual
         };
         let (idle, one) = (micros(idle), true);
-        self.hosted.keep(id, options, Life { idle, one }, place)
+        let life = Life { idle, one };
+        self.hosted
+            .keep(&caller.judged(), (id, options), life, place)
     }
 
     /// Enters a section of one's own, after [`WAIT`] at most.
@@ -250,7 +298,7 @@ impl MusicStore {
     /// # Errors
     /// [`Code::WaitOver`] where somebody else held the key all the time; nothing was done.
     pub(super) async fn enter(&self, key: KeyId) -> Result<Own, Refusal> {
-        let kept = self.host(self.session(), Wish::of(WAIT), None);
+        let kept = self.host(&Caller::NODE, self.session(), Wish::of(WAIT), None);
         Own::enter(kept, key, micros(WAIT)).await
     }
 
@@ -263,7 +311,7 @@ impl MusicStore {
             let detail = "somebody holds the key, or waits for it";
             return Err(Refusal::definite(Code::WaitOver, detail));
         }
-        let kept = self.host(self.session(), Wish::of(WAIT), None);
+        let kept = self.host(&Caller::NODE, self.session(), Wish::of(WAIT), None);
         Own::enter(kept, key, micros(HARDLY)).await
     }
 

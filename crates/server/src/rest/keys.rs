@@ -1,10 +1,9 @@
 //! Keys outside of sections.
 
 use super::conditions::{Conditions, Unmet, entity_tag};
-use super::{Asked, Body, Handled, Problem, Shared, header_text, json, key_of, parse, query};
-use super::{Rest, micros, text_segment, unexpected};
+use super::{Asked, Body, Handled, Problem, header_text, json, key_of, parse, query};
+use super::{Asking, micros, text_segment, unexpected};
 use axum::Json;
-use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -76,7 +75,7 @@ pub(super) fn value_answer(
 }
 
 pub(super) async fn get(
-    State(rest): Shared,
+    rest: Asking,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<KeyQuery>,
@@ -94,7 +93,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn change(
-    State(rest): Shared,
+    rest: Asking,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -118,7 +117,7 @@ pub(super) async fn change(
     }
 }
 
-impl Rest {
+impl Asking {
     /// Compare-and-set: a section of its own, in a session that this node keeps for it.
     async fn change_if(
         &self,
@@ -138,10 +137,14 @@ impl Rest {
             ));
         }
         let wait = query.wait_ms.map(micros).transpose()?;
-        let write = self.porter.parse(Wire::Write(write)).await?.operation;
+        let write = self.parse(Wire::Write(write)).await?.operation;
         let version = |value: Option<&Bytes>| value.map(|value| Version::of(value));
         let holds = |value: Option<&Bytes>| conditions.unmet(version(value)).is_none();
-        match self.hosted.change_if(write, wait, holds).await? {
+        match self
+            .hosted
+            .change_if(&self.caller, write, wait, holds)
+            .await?
+        {
             Change::Done(version) => Ok(Json(json::Done::under(version)).into_response()),
             Change::Failed(found) => Err(Problem::unmet(version(found.as_ref()))),
         }
@@ -174,7 +177,7 @@ impl ListQuery {
 }
 
 pub(super) async fn list(
-    State(rest): Shared,
+    rest: Asking,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<ListQuery>,
@@ -196,9 +199,9 @@ pub(super) async fn list(
         after: q.after(&list)?,
         limit: q.limit.unwrap_or(0),
     });
-    let mut request = rest.porter.parse(wire).await?;
+    let mut request = rest.parse(wire).await?;
     let page = rest.porter.page(&mut request.operation);
-    match rest.porter.ask(request).await? {
+    match rest.submit(request).await? {
         Reply::Keys(mut keys) => {
             let more = page.is_some_and(|page| page.cut(&mut keys));
             Ok(Json(json::Keys::new(keys, more, &list)).into_response())
@@ -207,7 +210,7 @@ pub(super) async fn list(
     }
 }
 
-pub(super) async fn queue(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Handled {
+pub(super) async fn queue(rest: Asking, uri: Uri, headers: HeaderMap) -> Handled {
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     match rest
         .ask(Wire::Queue(v1::QueueRequest { header, key }))
@@ -220,12 +223,7 @@ pub(super) async fn queue(State(rest): Shared, uri: Uri, headers: HeaderMap) -> 
     }
 }
 
-pub(super) async fn release(
-    State(rest): Shared,
-    uri: Uri,
-    headers: HeaderMap,
-    given: Body,
-) -> Handled {
+pub(super) async fn release(rest: Asking, uri: Uri, headers: HeaderMap, given: Body) -> Handled {
     let lock_ref = parse::<json::Release>(&rest.body(given)?)?.lock_ref;
     let (header, key) = (Some(rest.header(&headers)?), Some(key_of(&uri)?));
     match rest
@@ -241,7 +239,7 @@ pub(super) async fn release(
     }
 }
 
-impl Rest {
+impl Asking {
     /// Bytes that the inspected replica keeps of its value, by the keyspace's storage.
     async fn kept(&self, keyspace: &str, inspection: &Inspection) -> Option<u64> {
         let bytes = inspection.bytes?;
@@ -257,7 +255,7 @@ impl Rest {
     }
 }
 
-pub(super) async fn inspect(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Handled {
+pub(super) async fn inspect(rest: Asking, uri: Uri, headers: HeaderMap) -> Handled {
     let (header, key) = (rest.header(&headers)?, key_of(&uri)?);
     let keyspace = key.keyspace.clone();
     let (header, key) = (Some(header), Some(key));

@@ -13,11 +13,13 @@ mod sections;
 mod tests;
 mod token;
 
+use crate::access::Caller;
 use crate::hosted::Hosted;
 use crate::porter::Porter;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -29,6 +31,8 @@ use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
 pub(crate) use problem::Problem;
 use serde::Deserialize;
+use std::convert::Infallible;
+use std::ops::Deref;
 use std::sync::Arc;
 use token::Counters;
 use tokio::task::JoinSet;
@@ -43,7 +47,55 @@ pub(crate) struct Rest {
     counters: Counters,
 }
 
-type Shared = State<Arc<Rest>>;
+/// A request's own view of them, in its caller's name.
+#[derive(Clone)]
+pub(crate) struct Asking {
+    rest: Arc<Rest>,
+    caller: Caller,
+}
+
+impl Deref for Asking {
+    type Target = Rest;
+
+    fn deref(&self) -> &Rest {
+        &self.rest
+    }
+}
+
+impl FromRequestParts<Arc<Rest>> for Asking {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, rest: &Arc<Rest>) -> Result<Asking, Infallible> {
+        Ok(Asking {
+            rest: rest.clone(),
+            caller: Caller::taken(&mut parts.extensions),
+        })
+    }
+}
+
+impl Asking {
+    async fn ask(&self, wire: Wire) -> Result<Reply, Problem> {
+        let request = self.parse(wire).await?;
+        Ok(self.submit(request).await?)
+    }
+
+    async fn parse(&self, wire: Wire) -> Result<fermata_protocol::Request, Refusal> {
+        self.porter.parse(&self.caller, wire).await
+    }
+
+    /// Whether the caller may see the state of the node.
+    fn may_look(&self) -> Result<(), Refusal> {
+        let (porter, status) = (&self.porter, &Operation::Status);
+        porter
+            .access
+            .judge(&self.caller, &porter.names(), status, 0)?;
+        Ok(())
+    }
+
+    async fn submit(&self, request: fermata_protocol::Request) -> Result<Reply, Refusal> {
+        self.porter.ask(&self.caller, request).await
+    }
+}
 type Handled = Result<Response, Problem>;
 type Body = Result<Bytes, BytesRejection>;
 type Asked<T> = Result<Query<T>, QueryRejection>;
@@ -336,18 +388,13 @@ impl Rest {
             ..self.any_header(&plain)?
         })
     }
-
-    async fn ask(&self, wire: Wire) -> Result<Reply, Problem> {
-        let request = self.porter.parse(wire).await?;
-        Ok(self.porter.ask(request).await?)
-    }
 }
 
 fn unexpected(reply: &Reply) -> Problem {
     crate::porter::unexpected(reply).into()
 }
 
-async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Handled {
+async fn list_keyspaces(rest: Asking, headers: HeaderMap) -> Handled {
     let header = Some(rest.header(&headers)?);
     match rest
         .ask(Wire::ListKeyspaces(v1::ListKeyspacesRequest { header }))
@@ -361,7 +408,7 @@ async fn list_keyspaces(State(rest): Shared, headers: HeaderMap) -> Handled {
     }
 }
 
-async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
+async fn create_keyspace(rest: Asking, headers: HeaderMap, given: Body) -> Handled {
     let keyspace = parse::<json::KeyspaceJson>(&rest.body(given)?)?.parse()?;
     let header = Some(rest.header(&headers)?);
     let name = keyspace.name.clone();
@@ -380,12 +427,7 @@ async fn create_keyspace(State(rest): Shared, headers: HeaderMap, given: Body) -
         .into_response())
 }
 
-async fn change_keyspace(
-    State(rest): Shared,
-    headers: HeaderMap,
-    uri: Uri,
-    given: Body,
-) -> Handled {
+async fn change_keyspace(rest: Asking, headers: HeaderMap, uri: Uri, given: Body) -> Handled {
     let times = parse::<json::TimesJson>(&rest.body(given)?)?;
     let change = v1::ChangeKeyspaceRequest {
         header: Some(rest.header(&headers)?),
@@ -397,7 +439,7 @@ async fn change_keyspace(
     Ok(Json(json::Done::new(None, None)).into_response())
 }
 
-async fn change_settings(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
+async fn change_settings(rest: Asking, headers: HeaderMap, given: Body) -> Handled {
     let wanted = parse::<json::SettingsJson>(&rest.body(given)?)?;
     let change = v1::ChangeSettingsRequest {
         header: Some(rest.header(&headers)?),
@@ -407,7 +449,7 @@ async fn change_settings(State(rest): Shared, headers: HeaderMap, given: Body) -
     Ok(Json(json::Done::new(None, None)).into_response())
 }
 
-async fn delete_keyspace(State(rest): Shared, headers: HeaderMap, uri: Uri) -> Handled {
+async fn delete_keyspace(rest: Asking, headers: HeaderMap, uri: Uri) -> Handled {
     let delete = v1::DeleteKeyspaceRequest {
         header: Some(rest.header(&headers)?),
         keyspace: text_segment(&uri, 2, "keyspace")?,
@@ -416,8 +458,9 @@ async fn delete_keyspace(State(rest): Shared, headers: HeaderMap, uri: Uri) -> H
     Ok(Json(json::Done::new(None, None)).into_response())
 }
 
-async fn status(State(rest): Shared) -> Handled {
-    match rest.porter.ask_self(Operation::Status).await? {
+async fn status(rest: Asking) -> Handled {
+    let header = Some(rest.header(&HeaderMap::new())?);
+    match rest.ask(Wire::Status(v1::StatusRequest { header })).await? {
         Reply::Status(status) => {
             let healthy = rest.porter.is_healthy();
             Ok(Json(json::Status::new(*status, &rest.porter, healthy)).into_response())
@@ -427,7 +470,7 @@ async fn status(State(rest): Shared) -> Handled {
 }
 
 /// What there is, for who begins here.
-async fn index(State(rest): Shared) -> Response {
+async fn index(rest: Asking) -> Response {
     let paths: Vec<&str> = routes().into_iter().map(|(path, ..)| path).collect();
     let index = serde_json::json!({
         "name": "Fermata",
@@ -442,7 +485,7 @@ async fn index(State(rest): Shared) -> Response {
 
 /// Whether the process is to be left alone: starting it again would not make a node that has no
 /// quorum any better.
-async fn livez(State(rest): Shared) -> Handled {
+async fn livez(rest: Asking) -> Handled {
     match rest.porter.is_alive() {
         true => Ok("ok\n".into_response()),
         false => Err(Problem::stuck()),
@@ -451,9 +494,10 @@ async fn livez(State(rest): Shared) -> Handled {
 
 /// Whether the node is of use: that is what a balancer asks. A keyspace that has lost its quorum
 /// has lost it through every node, so it is told and changes nothing.
-async fn healthz(State(rest): Shared) -> Handled {
+async fn healthz(rest: Asking) -> Handled {
     if rest.porter.is_healthy() {
-        let lines = core::iter::once("ok".to_owned()).chain(rest.porter.short());
+        let short = rest.may_look().map(|()| rest.porter.short());
+        let lines = core::iter::once("ok".to_owned()).chain(short.unwrap_or_default());
         let body: String = lines.map(|line| line + "\n").collect();
         Ok(body.into_response())
     } else {
@@ -461,12 +505,14 @@ async fn healthz(State(rest): Shared) -> Handled {
     }
 }
 
-async fn metrics(State(rest): Shared) -> Response {
+async fn metrics(rest: Asking) -> Handled {
+    // They name keyspaces, and keys that are held.
+    rest.may_look()?;
     let kind = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (kind, rest.porter.metrics.render()).into_response()
+    Ok((kind, rest.porter.metrics.render()).into_response())
 }
 
 async fn openapi() -> Response {

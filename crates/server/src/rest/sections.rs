@@ -3,11 +3,11 @@
 use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
 use super::keys::value_answer;
 use super::token::Token;
-use super::{Asked, Body, Handled, Problem, Rest, Shared, header_number, micros, parse, query};
+use super::{Asked, Asking, Body, Handled, Problem, Rest, header_number, micros, parse, query};
 use super::{segment, text_segment, unexpected};
+use crate::access::Caller;
 use crate::porter::Porter;
 use axum::Json;
-use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -122,7 +122,7 @@ async fn leave_untold(porter: Arc<Porter>, mut request: Request) {
         *wait = 0;
     }
     let until = Instant::now() + UNTOLD;
-    let held: Vec<Held> = match ask_until(&porter, &request, until).await {
+    let held: Vec<Held> = match ask_until((&porter, &Caller::NODE), &request, until).await {
         Ok(Reply::Entered { keys, .. }) => keys.into_iter().map(|key| key.held).collect(),
         Ok(Reply::Queued { held, .. }) => held,
         _ => return,
@@ -133,13 +133,17 @@ async fn leave_untold(porter: Arc<Porter>, mut request: Request) {
         keys: held.into_iter().map(dirty).collect(),
     };
     // A section that cannot be left ends by its lease.
-    let _ = ask_until(&porter, &request, until).await;
+    let _ = ask_until((&porter, &Caller::NODE), &request, until).await;
 }
 
 /// Asks again until somebody answers.
-async fn ask_until(porter: &Porter, request: &Request, until: Instant) -> Result<Reply, Refusal> {
+async fn ask_until(
+    (porter, caller): (&Porter, &Caller),
+    request: &Request,
+    until: Instant,
+) -> Result<Reply, Refusal> {
     loop {
-        let reply = porter.ask(request.clone()).await;
+        let reply = porter.ask(caller, request.clone()).await;
         let again = reply.as_ref().is_err_and(|r| r.code == Code::Unavailable);
         if !again || Instant::now() >= until || porter.is_closing() {
             return reply;
@@ -152,7 +156,7 @@ async fn ask_until(porter: &Porter, request: &Request, until: Instant) -> Result
 /// A client's own numbers and those drawn here (microseconds since 1970) stay far below it.
 const LEAVE_NUMBER: u64 = 1 << 60;
 
-impl Rest {
+impl Asking {
     /// Who leaves, where the client does not number its requests: every leave of a section is the
     /// same request, at whichever node and however often, so that a repeated one has the answer of
     /// the first, and so that [`Rest::was_left`] can ask for it.
@@ -174,8 +178,8 @@ impl Rest {
         let header = Some(self.leave_header(&plain, token)?);
         let keys = self.leaving(token, &vec![Leaving::Dirty; token.keys.len()])?;
         let again = Wire::Leave(v1::LeaveRequest { header, keys });
-        let request = self.porter.parse(again).await?;
-        match self.porter.ask(request).await {
+        let request = self.parse(again).await?;
+        match self.submit(request).await {
             Ok(_) => Ok(true),
             Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(false),
             Err(refusal) => Err(refusal.into()),
@@ -304,7 +308,7 @@ impl Rest {
     }
 }
 
-pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) -> Handled {
+pub(super) async fn enter(rest: Asking, headers: HeaderMap, given: Body) -> Handled {
     let new: NewSection = parse(&rest.body(given)?)?;
     let counted = new.counting == Counting::Server;
     if counted && headers.contains_key("fermata-secret") {
@@ -335,7 +339,7 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
         (false, false),
         new.label,
     );
-    let request = rest.porter.parse(wire).await?;
+    let request = rest.parse(wire).await?;
     if counted {
         rest.counters.begin(&token);
     }
@@ -344,7 +348,7 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
         porter: rest.porter.clone(),
         request: drawn.then(|| request.clone()),
     };
-    let reply = rest.porter.ask(request).await;
+    let reply = rest.submit(request).await;
     // From here to the answer nothing is waited for.
     untold.request = None;
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
@@ -360,7 +364,7 @@ pub(super) async fn enter(State(rest): Shared, headers: HeaderMap, given: Body) 
 
 /// Polls: a waiting section for its entry, an entered one for its state.
 pub(super) async fn look(
-    State(rest): Shared,
+    rest: Asking,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionQuery>,
@@ -376,13 +380,13 @@ pub(super) async fn look(
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
 
-pub(super) async fn renew(State(rest): Shared, uri: Uri, headers: HeaderMap) -> Handled {
+pub(super) async fn renew(rest: Asking, uri: Uri, headers: HeaderMap) -> Handled {
     Ok(Json(rest.renewed(&token_of(&uri)?, &headers).await?).into_response())
 }
 
 /// A new generation of the section, with a counter of its own.
 pub(super) async fn resume(
-    State(rest): Shared,
+    rest: Asking,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionQuery>,
@@ -399,25 +403,20 @@ pub(super) async fn resume(
         header: Some(header),
         held: old.all_held()?,
     });
-    let request = rest.porter.parse(wire).await?;
+    let request = rest.parse(wire).await?;
     if token.counted {
         rest.counters.begin(&token);
     }
     // The grant waits for the lease that the old generation was told, which may be longer than a
     // request waits: the same request again goes on where it was.
     let until = Instant::now() + Duration::from_millis(wait.min(RESUME_WAIT_MAX));
-    let reply = ask_until(&rest.porter, &request, until).await;
+    let reply = ask_until((&rest.porter, &rest.caller), &request, until).await;
     let reply = reply.inspect_err(|_| rest.counters.end(&token))?;
     Ok(Json(rest.section(&token, reply)?).into_response())
 }
 
 /// Leaves: clean where the counter, or the client's list, says so.
-pub(super) async fn leave(
-    State(rest): Shared,
-    uri: Uri,
-    headers: HeaderMap,
-    given: Body,
-) -> Handled {
+pub(super) async fn leave(rest: Asking, uri: Uri, headers: HeaderMap, given: Body) -> Handled {
     let token = token_of(&uri)?;
     let bytes = rest.body(given)?;
     let told: super::json::Leave = if bytes.is_empty() {
@@ -469,7 +468,7 @@ fn told_left(token: &Token, told: super::json::Leave) -> Result<Vec<Leaving>, Pr
 }
 
 pub(super) async fn get(
-    State(rest): Shared,
+    rest: Asking,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionKeyQuery>,
@@ -488,7 +487,7 @@ pub(super) async fn get(
 }
 
 pub(super) async fn change(
-    State(rest): Shared,
+    rest: Asking,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -529,7 +528,7 @@ pub(super) async fn change(
 
 /// The number of the section's next write, and how its keys are left if it is the last.
 async fn number_of(
-    rest: &Rest,
+    rest: &Asking,
     token: &Token,
     at: usize,
     leave: bool,
@@ -555,7 +554,7 @@ async fn number_of(
     }
 }
 
-impl Rest {
+impl Asking {
     /// Why a write that no counter here can number is refused: most often its section is over.
     async fn not_counted(&self, token: &Token, headers: &HeaderMap) -> Problem {
         let state = match self.renewed(token, headers).await {
@@ -582,7 +581,7 @@ impl Rest {
 /// Pushes `queued`, `entered`, and `lost` or `left` as server-sent events, or `refused` with a
 /// problem; the stream ends after the last three.
 pub(super) async fn events(
-    State(rest): Shared,
+    rest: Asking,
     uri: Uri,
     headers: HeaderMap,
     asked: Asked<SectionQuery>,
@@ -596,7 +595,6 @@ pub(super) async fn events(
     } else {
         let header = rest.header_in(&headers, token.secret)?;
         let request = rest
-            .porter
             .parse(enter_request(
                 &token,
                 header,
@@ -606,7 +604,7 @@ pub(super) async fn events(
             ))
             .await?;
         let (answers_in, answers) = mpsc::channel(64);
-        let open = rest.porter.submit(request, 0, answers_in)?;
+        let open = rest.porter.submit(&rest.caller, request, 0, answers_in)?;
         tokio::spawn(watch_entry(rest, (token, headers), open, answers, sink));
     }
     let stream = Sse::new(ReceiverStream::new(stream)).keep_alive(KeepAlive::default());
@@ -630,7 +628,7 @@ async fn push(sink: &Events, told: Result<Section, Problem>) -> bool {
 }
 
 async fn watch_entry(
-    rest: Arc<Rest>,
+    rest: Asking,
     (token, headers): (Token, HeaderMap),
     _open: crate::porter::Open,
     mut answers: mpsc::Receiver<(u64, Reply)>,
@@ -661,7 +659,7 @@ async fn watch_entry(
     }
 }
 
-async fn watch_resumed(rest: Arc<Rest>, token: Token, headers: HeaderMap, sink: Events) {
+async fn watch_resumed(rest: Asking, token: Token, headers: HeaderMap, sink: Events) {
     let mut before = "";
     loop {
         let told = rest.renewed(&token, &headers).await;

@@ -227,7 +227,7 @@ fn two_administrators(stage: &mut Stage) {
     let both = [first, second].map(|client| replace(stage, client, version));
     let heard = both.map(|op| stage.wait(op));
     let done = |heard: &Heard| matches!(heard, Heard::Done(_));
-    let busy = |heard: &Heard| *heard == Heard::Failed(Code::Busy);
+    let busy = |heard: &Heard| *heard == Heard::Failed(Code::Conflict);
     stage.expect(
         heard.iter().any(done) && heard.iter().any(busy),
         "one of two changes at once takes effect, and the other changes nothing",

@@ -69,7 +69,12 @@ async fn same_cluster(config: &ServerConfig, own: ClusterId) -> Result<(), Failu
 /// How the nodes are asked that `--join` names: with what this node has to show.
 fn seeds(config: &ServerConfig) -> Result<Options, Failure> {
     let tls = config.tls.named().map_err(Failure::usage)?;
-    options(&config.join.seeds, tls.as_ref())
+    // A node's certificate is enough; without one somebody has to ask for it.
+    let credentials = crate::args::credentials(|name| std::env::var_os(name));
+    Ok(Options {
+        credentials: credentials.map_err(Failure::usage)?,
+        ..options(&config.join.seeds, tls.as_ref())?
+    })
 }
 
 /// Refuses to join with a certificate with which this node could not be in that cluster.

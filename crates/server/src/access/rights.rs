@@ -1,0 +1,103 @@
+//! What a request needs: one table, over all operations, for every face.
+
+use fermata_access::{Grants, Right};
+use fermata_api::Names;
+use fermata_protocol::base::KeyId;
+use fermata_protocol::request::{Critical, Operation};
+
+/// What may be done of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// All of it.
+    Whole,
+    /// Nothing.
+    Refused,
+    /// A heartbeat, but for the refs at these places.
+    But(Vec<usize>),
+}
+
+/// Whether `grants` have a right over a key.
+pub(super) fn may(grants: &Grants, names: &Names, right: Right, id: &KeyId) -> bool {
+    match names.named(id.keyspace) {
+        Some((name, rule)) => grants.may(right, name, &id.key, || rule.tag(&id.key)),
+        // One that was deleted, or never was: to be told so, one may see all.
+        None => grants.may_everywhere(right),
+    }
+}
+
+/// What `grants` allow of an operation.
+pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> Verdict {
+    let key = |right, id: &KeyId| may(grants, names, right, id);
+    let keyspace = |id, right, prefix: &[u8]| match names.named(id) {
+        Some((name, _)) => grants.may_prefix(right, name, prefix),
+        None => grants.may_everywhere(right),
+    };
+    let allowed = match operation {
+        Operation::Get { key: id }
+        | Operation::Read { key: id }
+        | Operation::Inspect { key: id } => key(Right::Read, id),
+        Operation::Put { key: id, .. } | Operation::Write { key: id, .. } => key(Right::Write, id),
+        Operation::Enter { keys, .. } => keys.iter().all(|id| key(Right::Lock, id)),
+        Operation::Resume { held, .. } => held.iter().all(|held| key(Right::Lock, &held.key)),
+        Operation::Critical {
+            held, operation, ..
+        } => {
+            let right = match operation {
+                Critical::Get => Right::Read,
+                Critical::Put { .. } => Right::Write,
+            };
+            key(Right::Lock, &held.key) && key(right, &held.key)
+        }
+        Operation::Renew { held } => {
+            let denied = |(at, held): (usize, &fermata_protocol::request::Held)| {
+                (!key(Right::Lock, &held.key)).then_some(at)
+            };
+            let denied: Vec<usize> = held.iter().enumerate().filter_map(denied).collect();
+            return match denied.is_empty() {
+                true => Verdict::Whole,
+                false => Verdict::But(denied),
+            };
+        }
+        // Who gives something up needs no right to it: the session's secret is enough.
+        Operation::Leave { .. } | Operation::Relinquish { .. } => true,
+        Operation::Queue { key: id } => key(Right::Lock, id),
+        Operation::Release { key: id, .. } => key(Right::Release, id),
+        Operation::Keys {
+            keyspace: id,
+            prefix,
+            ..
+        } => keyspace(*id, Right::List, prefix),
+        Operation::ChangeKeyspace { keyspace: id, .. }
+        | Operation::DeleteKeyspace { keyspace: id } => keyspace(*id, Right::Admin, b""),
+        Operation::CreateKeyspace(_)
+        | Operation::ChangeSettings(_)
+        | Operation::ChangeAccess { .. }
+        | Operation::Access
+        | Operation::Admit { .. }
+        | Operation::ChangeRing(_) => grants.may_everywhere(Right::Admin),
+        Operation::Status | Operation::Ring => {
+            grants.may_everywhere(Right::List) || grants.may_everywhere(Right::Admin)
+        }
+        // Each is shown those that it may know of.
+        Operation::Keyspaces | Operation::Catalogue => true,
+    };
+    match allowed {
+        true => Verdict::Whole,
+        false => Verdict::Refused,
+    }
+}
+
+/// Whether whoever administers the cluster wants to read of it later.
+pub(super) fn is_administrative(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Release { .. }
+            | Operation::CreateKeyspace(_)
+            | Operation::ChangeKeyspace { .. }
+            | Operation::DeleteKeyspace { .. }
+            | Operation::ChangeSettings(_)
+            | Operation::ChangeAccess { .. }
+            | Operation::Admit { .. }
+            | Operation::ChangeRing(_)
+    )
+}

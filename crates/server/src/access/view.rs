@@ -1,0 +1,64 @@
+//! What a caller is shown of an answer: not what it may not see, although it may ask.
+
+use super::rights;
+use fermata_access::{Grants, Right};
+use fermata_api::Names;
+use fermata_protocol::Reply;
+use fermata_protocol::request::{EntryValue, RefState};
+use std::sync::Arc;
+
+/// What is left out of the answers to one request.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(super) grants: Arc<Grants>,
+    pub(super) names: Arc<Names>,
+    /// Places in a heartbeat that were not asked for: these refs are gone, for whoever asks.
+    pub(super) denied: Vec<usize>,
+}
+
+impl View {
+    /// The answer as it is shown.
+    pub(crate) fn show(&self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Entered { mut keys, lease } => {
+                for entered in &mut keys {
+                    if !rights::may(&self.grants, &self.names, Right::Read, &entered.held.key) {
+                        entered.value = EntryValue::Omitted;
+                    }
+                }
+                Reply::Entered { keys, lease }
+            }
+            Reply::Keyspaces(mut all) => {
+                all.retain(|keyspace| self.grants.knows(&keyspace.name));
+                Reply::Keyspaces(all)
+            }
+            Reply::Renewed { states } => Reply::Renewed {
+                states: spliced(&self.denied, states),
+            },
+            other => other,
+        }
+    }
+}
+
+/// The states with `Gone` at these places, in increasing order.
+pub(super) fn spliced(denied: &[usize], mut states: Vec<RefState>) -> Vec<RefState> {
+    for at in denied {
+        states.insert((*at).min(states.len()), RefState::Gone);
+    }
+    states
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_is_gone_at_its_place() {
+        let asked = vec![RefState::Queued { ahead: 1 }, RefState::Unknown];
+        let all = spliced(&[0, 2, 4], asked);
+        let gone = [true, false, true, false, true];
+        let is_gone: Vec<bool> = all.iter().map(|s| *s == RefState::Gone).collect();
+        assert_eq!(is_gone, gone);
+        assert_eq!(spliced(&[0, 1], vec![]), [RefState::Gone, RefState::Gone]);
+    }
+}
