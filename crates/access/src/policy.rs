@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 /// The role that every policy has: every right, everywhere.
 pub const ADMIN: &str = "admin";
@@ -356,12 +357,42 @@ impl Policy {
         Ok(())
     }
 
+    /// What is different from `before`, each in a few words, without a secret or a hash.
+    pub fn changes_since(&self, before: &Policy) -> Vec<String> {
+        let mut changes = Vec::new();
+        if self.enabled != before.enabled {
+            let word = if self.enabled { "enabled" } else { "disabled" };
+            changes.push(word.to_owned());
+        }
+        compare("role", (&before.roles, &self.roles), &mut changes);
+        let principals = (&before.principals, &self.principals);
+        compare("principal", principals, &mut changes);
+        compare("token", (&before.tokens, &self.tokens), &mut changes);
+        changes
+    }
+
     /// Keyspaces that its rules name, but for `*`.
     pub fn keyspaces(&self) -> BTreeSet<&str> {
         let rules = self.roles.values().flatten();
         let named = rules.map(|rule| rule.keyspace.as_str());
         named.filter(|keyspace| *keyspace != "*").collect()
     }
+}
+
+fn compare<K: Ord + Display, V: PartialEq>(
+    what: &str,
+    (before, after): (&BTreeMap<K, V>, &BTreeMap<K, V>),
+    changes: &mut Vec<String>,
+) {
+    for (name, value) in after {
+        match before.get(name) {
+            None => changes.push(format!("{what} {name} made")),
+            Some(known) if known != value => changes.push(format!("{what} {name} changed")),
+            Some(_) => {}
+        }
+    }
+    let removed = before.keys().filter(|name| !after.contains_key(name));
+    changes.extend(removed.map(|name| format!("{what} {name} removed")));
 }
 
 #[cfg(test)]
@@ -491,6 +522,24 @@ mod tests {
             },
             "at most 256 roles",
         );
+    }
+
+    #[test]
+    fn what_has_changed_is_told_without_secrets() {
+        let before = policy();
+        let mut after = before.clone();
+        after.enabled = false;
+        after.tokens.clear();
+        after.roles.insert("ops".into(), vec![Rule::everything()]);
+        after.principals.insert("root".into(), principal(&["ops"]));
+        let told = after.changes_since(&before);
+        let wanted = [
+            "disabled",
+            "role ops made",
+            "principal root changed",
+            "token 0000000000000001 removed",
+        ];
+        assert_eq!(told, wanted);
     }
 
     #[test]

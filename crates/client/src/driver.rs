@@ -425,6 +425,7 @@ impl Driver {
                 self.session
                     .on_reply(now, link.0, number, reply, &mut self.events);
             }
+            self.session.deny(now, &mut self.events);
             return;
         }
         let failure = match why {

@@ -727,6 +727,8 @@ fn an_eventual_put_is_not_sent_again_unless_it_certainly_had_no_effect() {
     assert_eq!(client.sent(), None);
 }
 
+#[path = "client_scenarios/denied.rs"]
+mod denied;
 /// The wrong rules do what they are named after.
 #[cfg(feature = "planted-bugs")]
 #[path = "client_scenarios/planted.rs"]

@@ -28,12 +28,14 @@
 //!
 //! [`ServerConfig::resolve`] checks all of it once; behind it nothing is checked again.
 
+mod access;
 mod clients;
 mod engine;
 mod tls;
 
 use crate::wan::Profile;
 use crate::{LogLevel, identity, join};
+pub use access::{AuditConfig, JwtConfig};
 pub use clients::{Clients, ClientsConfig};
 pub use engine::{EngineConfig, EngineKind, Secret};
 use fermata_protocol::base::{
@@ -100,6 +102,12 @@ pub struct ServerConfig {
     /// Certificates; without, everything is said in clear.
     #[serde(default, skip_serializing_if = "TlsConfig::is_default")]
     pub tls: TlsConfig,
+    /// Whose word says who asks, beside the cluster's own tokens and certificates.
+    #[serde(default, skip_serializing_if = "JwtConfig::is_default")]
+    pub jwt: JwtConfig,
+    /// Where it is written who did what.
+    #[serde(default, skip_serializing_if = "AuditConfig::is_default")]
+    pub audit: AuditConfig,
     /// The engine, if not the native one.
     #[serde(default, skip_serializing_if = "EngineConfig::is_default")]
     pub engine: EngineConfig,
@@ -160,6 +168,8 @@ impl ServerConfig {
             clients: ClientsConfig::default(),
             clock: ClockConfig::default(),
             tls: TlsConfig::default(),
+            jwt: JwtConfig::default(),
+            audit: AuditConfig::default(),
             engine: EngineConfig::default(),
             address: None,
             reach: BTreeMap::new(),
@@ -369,6 +379,10 @@ pub struct Resolved {
     pub clock: ClockConfig,
     /// Where its certificates are, and who is let in; none: it speaks in clear.
     pub tls: Option<Tls>,
+    /// Whose word says who asks; none: nobody's.
+    pub jwt: Option<JwtConfig>,
+    /// Where it is written who did what.
+    pub audit: AuditConfig,
 }
 
 impl Resolved {
@@ -382,7 +396,7 @@ impl Resolved {
 
 impl ServerConfig {
     /// Reads a TOML file. A relative `cluster_file`, `data_dir`, `engine.password_file` or file of
-    /// `[tls]` is taken relative to it.
+    /// `[tls]`, `[jwt]` or `[audit]` is taken relative to it.
     ///
     /// # Errors
     /// One sentence that names the file, line and field.
@@ -396,8 +410,14 @@ impl ServerConfig {
             .chain([data])
             .flatten()
             .chain(config.tls.files())
+            .chain(config.jwt.ca.as_mut())
+            .chain(config.audit.file.as_mut())
         {
             *file = path.with_file_name(&*file);
+        }
+        if !config.jwt.keys.is_empty() && !config.jwt.is_fetched() {
+            let keys = path.with_file_name(&config.jwt.keys);
+            config.jwt.keys = keys.display().to_string();
         }
         Ok(config)
     }
@@ -410,6 +430,7 @@ impl ServerConfig {
         let engine = self.engine.resolve()?;
         let native = engine.is_none();
         self.check_native(native)?;
+        self.audit.check()?;
         let given = match (&self.cluster, &self.cluster_file) {
             (Some(cluster), None) => Some(cluster.clone()),
             (None, Some(path)) => Some(parse(path)?),
@@ -461,6 +482,8 @@ impl ServerConfig {
             clients: self.clients.resolve()?,
             clock: self.clock.resolve()?,
             tls,
+            jwt: self.jwt.resolve()?,
+            audit: self.audit.clone(),
         })
     }
 

@@ -5,7 +5,7 @@
 //! sender holds a permit (of requests, of bytes from peers) that travels with the event and is
 //! given back when the event has been handled.
 
-use crate::access::{Used, View};
+use crate::access::{Entry, Used, View};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::porter::is_last;
@@ -35,6 +35,8 @@ pub(crate) struct Call {
     pub(crate) lasting: bool,
     pub(crate) operation: crate::metrics::OperationName,
     pub(crate) since: Micros,
+    /// Where it is told how it ended, of an administrative act.
+    pub(crate) audit: Option<Mutex<Entry>>,
     /// What its caller is not shown of the answers.
     pub(crate) view: Option<View>,
     /// One request, and the bytes it carries.
@@ -56,6 +58,10 @@ impl Call {
         }
         let last = is_last(&reply, self.follow, self.poll);
         if last {
+            if let Some(entry) = &self.audit {
+                let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+                entry.end(&reply);
+            }
             let took = Duration::from_micros(clock::monotonic().saturating_sub(self.since));
             metrics.answered(self.operation, &reply, took);
         } else if matches!(reply, Reply::Queued { .. } | Reply::Stalled { .. })

@@ -7,7 +7,7 @@
 //! up costs nothing.
 
 use crate::access::lasting::{AllLasting, Known, Lasting};
-use crate::access::{Access, Caller, Judgement, Who};
+use crate::access::{Access, Audit, Caller, Judgement, Who};
 use crate::clock;
 use crate::driver::Pulse;
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
 use fermata_tls::Keeper;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -187,16 +187,17 @@ impl Porter {
         metrics: Arc<Metrics>,
         resolved: &crate::config::Resolved,
         own: Secret,
-        tls: Option<Arc<Keeper>>,
+        (tls, audit): (Option<Arc<Keeper>>, Audit),
     ) -> Porter {
         let config = &resolved.config;
         let engine_access = watch::Sender::new(None);
+        let words = (resolved.jwt.clone(), audit);
         let access = match &backend {
             Backend::Driver(mailbox) => {
                 let dir = Some(resolved.data_dir.clone());
-                Access::new(mailbox.access.subscribe(), dir)
+                Access::new(mailbox.access.subscribe(), dir, words)
             }
-            Backend::Engine(_) => Access::new(engine_access.subscribe(), None),
+            Backend::Engine(_) => Access::new(engine_access.subscribe(), None, words),
         };
         let catalogue = fermata_protocol::base::Keyspace::built_in();
         Porter {
@@ -269,7 +270,7 @@ impl Porter {
             Wire::Renew(_) | Wire::Leave(_) => self.access.admit(caller),
             wire => self.access.admit_to(caller, |is| names_keyspace(wire, is)),
         };
-        admitted.inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))?;
+        admitted.inspect_err(|refusal| self.refused(caller, "malformed", refusal))?;
         if let Backend::Driver(mailbox) = &self.backend {
             // A name may be that of another keyspace by now.
             let version = mailbox.catalogue.load(Ordering::Relaxed);
@@ -337,10 +338,10 @@ impl Porter {
         sink: Sink,
     ) -> Result<Open, Refusal> {
         let operation = operation_name(&request.operation);
-        let admitted = self.admitted(caller, &mut request.operation);
-        let admitted =
-            admitted.inspect_err(|refusal| self.metrics.refused(operation, refusal.code))?;
-        let (judgement, permits) = admitted;
+        let mut changes = Vec::new();
+        let admitted = self.admitted(caller, &mut request.operation, &mut changes);
+        let (judgement, permits) =
+            admitted.inspect_err(|refusal| self.refused(caller, operation, refusal))?;
         if let Some(reply) = all_denied(&judgement, &request.operation) {
             // Its reader has room for the first answer.
             let _ = sink.try_send((id, reply));
@@ -357,9 +358,15 @@ impl Porter {
         );
         let noted = lasting && !matches!(caller.who, Who::Node | Who::For(_));
         let noted = noted.then(|| request.operation.clone());
+        let act = (operation, &request.operation);
+        let audit = match caller.who {
+            Who::Node => None,
+            _ => self.access.audit.act(caller, &self.names(), act, &changes),
+        };
         let asker = Call {
             id,
             sink: sink.clone(),
+            audit: audit.map(Mutex::new),
             follow,
             poll,
             lasting,
@@ -398,11 +405,13 @@ impl Porter {
         &self,
         caller: &Caller,
         operation: &mut Operation,
+        changes: &mut Vec<String>,
     ) -> Result<(Judgement, [OwnedSemaphorePermit; 2]), Refusal> {
         let (names, bytes) = (self.names(), payload(operation) + 1);
         let judgement = self.access.judge(caller, &names, operation, bytes)?;
         if let Operation::ChangeAccess { after, policy } = operation {
-            *policy = self.access.prepared(caller, &names, *after, policy)?.into();
+            let (bytes, told) = self.access.prepared(caller, &names, *after, policy)?;
+            (*policy, *changes) = (bytes.into(), told);
         }
         if let Operation::Renew { held } = operation {
             for at in judgement.denied.iter().rev() {
@@ -412,6 +421,16 @@ impl Porter {
         let place = self.requests.clone().try_acquire_owned();
         let place = place.map_err(|_| busy("too many requests (limits.requests)"))?;
         Ok((judgement, [place, self.admit_bytes(bytes)?]))
+    }
+
+    /// Notes that a caller's request was refused before it was passed on.
+    fn refused(&self, caller: &Caller, operation: &'static str, refusal: &Refusal) {
+        self.metrics.refused(operation, refusal.code);
+        if matches!(refusal.code, Code::Forbidden | Code::Unauthenticated) {
+            self.access
+                .audit
+                .refused(caller, operation, (refusal, None));
+        }
     }
 
     /// Judges again what is open, as the policy is now.

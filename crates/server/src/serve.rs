@@ -1,5 +1,6 @@
 //! Start, run and stop of one node.
 
+use crate::access::Audit;
 use crate::clock::Clock;
 use crate::config::{Clients, Resolved, ServerConfig};
 use crate::descriptors::Descriptors;
@@ -201,7 +202,9 @@ pub async fn run_engine_on(
     let engine = Arc::new(Engine::new(service, metrics.clone()));
     let _abandon = AbandonEngine(engine.clone());
     let backend = Backend::Engine(engine.clone());
-    let porter = Arc::new(Porter::new(backend, metrics, &resolved, own, tls));
+    let audit = start_audit(&resolved)?;
+    let porter = Porter::new(backend, metrics, &resolved, own, (tls, audit));
+    let porter = Arc::new(porter);
     let mut tasks = JoinSet::new();
     let faces = serve_faces(
         listeners,
@@ -277,7 +280,8 @@ pub async fn run_on(
     let peers = Peers::new(&resolved, whom, tls.clone(), &clock, &mailbox, &metrics);
     let peers = peers.map_err(no_thread)?;
     let backend = Backend::Driver(mailbox.clone());
-    let porter = Porter::new(backend, metrics.clone(), &resolved, own, tls.clone());
+    let shown = (tls.clone(), start_audit(&resolved)?);
+    let porter = Porter::new(backend, metrics.clone(), &resolved, own, shown);
     let porter = Arc::new(porter);
     let driver_end = start_driver(Parts {
         config: resolved.config.clone(),
@@ -316,6 +320,12 @@ pub async fn run_on(
     let ended = until_stopped(shutdown, driver_end, &mailbox, faces, &porter).await;
     tasks.shutdown().await;
     ended
+}
+
+/// Where it is written who did what.
+fn start_audit(resolved: &Resolved) -> Result<Audit, StartError> {
+    let started = Audit::start(&resolved.audit, &resolved.own.label);
+    started.map_err(StartError::Config)
 }
 
 /// What the node shows and whom it trusts, where it speaks TLS.
@@ -518,6 +528,9 @@ async fn serve_faces(
         }
     });
     tasks.spawn(keep_access(porter.clone()));
+    if let Some(issuer) = porter.access.issuer.clone() {
+        tasks.spawn(issuer.keep());
+    }
     tasks.spawn(crate::memory::returned());
     match porter.tls.clone() {
         Some(keeper) => drop(tasks.spawn(keep_certificates(keeper, porter.metrics.clone()))),

@@ -134,6 +134,8 @@ pub(super) fn write(
                 Some(desk) => certificates(desk, plan, node)?,
                 None => TlsConfig::default(),
             },
+            jwt: Default::default(),
+            audit: Default::default(),
             engine: plan.engine_of(node),
             cluster: None,
         };

@@ -344,6 +344,8 @@ pub enum LostReason {
     Refused,
     /// The keyspace of one of its keys was deleted.
     Deleted,
+    /// Whoever holds it may not any more: the cluster has said so, and would renew no lease.
+    Denied,
 }
 
 /// What the driver must do or tell.

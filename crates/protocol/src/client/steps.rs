@@ -29,7 +29,7 @@ impl Session {
         if let (Some(section), Reply::Lost { held }) = (self.follows.get(&number), &reply) {
             let (section, key) = (*section, held.key.clone());
             if self.owns(section, held) {
-                self.lose(now, section, &key, LostReason::Gone, out);
+                self.lose(now, section, Some(&key), LostReason::Gone, out);
             }
             return;
         }
@@ -299,7 +299,7 @@ impl Session {
                 let key = key.clone();
                 self.finish(now, number, Err(refusal), out);
                 if let (Some(id), Some(reason)) = (section, past) {
-                    self.lose(now, id, &key, reason, out);
+                    self.lose(now, id, Some(&key), reason, out);
                 }
             }
             _ => self.finish(now, number, Err(refusal), out),
@@ -589,12 +589,13 @@ impl Session {
         }
     }
 
-    /// One key of a section was lost: the whole section is over (F19).
+    /// One key of a section was lost, or none, and it may not be held any more: the whole section
+    /// is over (F19), and left as far as it is not lost.
     pub(super) fn lose(
         &mut self,
         now: Micros,
         id: SectionId,
-        key: &KeyId,
+        key: Option<&KeyId>,
         reason: LostReason,
         out: &mut Vec<Event>,
     ) {
@@ -621,7 +622,7 @@ impl Session {
         if let Some((number, _)) = section.polled {
             self.polls.remove(&number);
         }
-        self.start_leave(now, None, id, Some(key.clone()), out);
+        self.start_leave(now, None, id, key.cloned(), out);
         for number in refused {
             self.finish(now, number, Err(over()), out);
         }

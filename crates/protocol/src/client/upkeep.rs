@@ -29,6 +29,15 @@ impl Session {
         }
     }
 
+    /// The driver knows that nothing of this client is served any more: its sections are lost now,
+    /// and not when their leases are over. They are left, in case that is served.
+    pub fn deny(&mut self, now: Now, out: &mut Vec<Event>) {
+        let all: Vec<SectionId> = self.sections.keys().copied().collect();
+        for id in all {
+            self.lose(now.monotonic, id, None, LostReason::Denied, out);
+        }
+    }
+
     /// Ends every user operation with `refusal` before its time: the driver knows that nobody can
     /// be reached. An operation that may have been received stays in doubt, a leave goes on in the
     /// background.
@@ -214,8 +223,8 @@ impl Session {
                     *granted.entry(*id).or_default() += 1;
                     self.prolong(now, *id, held, sent, *lease);
                 }
-                RefState::Gone => self.lose(now, *id, &held.key, LostReason::Gone, out),
-                RefState::Deleted => self.lose(now, *id, &held.key, LostReason::Deleted, out),
+                RefState::Gone => self.lose(now, *id, Some(&held.key), LostReason::Gone, out),
+                RefState::Deleted => self.lose(now, *id, Some(&held.key), LostReason::Deleted, out),
                 RefState::Unknown => unknown.push(*id),
             }
         }

@@ -100,6 +100,11 @@ impl Client {
         self.session.give_up(now, refusal, &mut self.events);
     }
 
+    pub(crate) fn deny(&mut self) {
+        let now = self.time();
+        self.session.deny(now, &mut self.events);
+    }
+
     pub(crate) fn reply(&mut self, endpoint: Endpoint, number: u64, reply: Reply) {
         let now = self.time();
         self.session

@@ -42,8 +42,10 @@ pub(crate) struct Identity {
 pub(crate) enum Proof {
     /// A token, as long as the policy has it.
     Token(TokenId),
-    /// Something that counts until then, seconds since 1970: a certificate, or an issuer's word.
-    Until(u64),
+    /// A certificate, until then, seconds since 1970.
+    Certificate(u64),
+    /// An issuer's word, until then, likewise.
+    Issuer(u64),
     /// Another node of the cluster says so of one call.
     Peer,
     /// The way back in, for who owns the machine.

@@ -20,7 +20,9 @@
 //!
 //! **What a refusal says.** The same sentence, whether a key, or a keyspace, is there or not.
 
+mod audit;
 mod caller;
+mod jwt;
 pub(crate) mod lasting;
 mod recovery;
 mod rights;
@@ -28,6 +30,8 @@ mod usage;
 mod view;
 
 use crate::clock;
+use crate::config::JwtConfig;
+pub(crate) use audit::{Audit, Entry};
 use axum::http::{HeaderMap, header};
 pub(crate) use caller::{Caller, Certificate, Who};
 use caller::{Identity, Proof, Shown};
@@ -36,6 +40,7 @@ use fermata_api::Names;
 use fermata_protocol::catalogue::Access as Document;
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal};
+use jwt::Issuer;
 use recovery::Recovery;
 pub use recovery::{RECOVERY_LASTS, recover};
 use rights::Verdict;
@@ -112,12 +117,20 @@ pub(crate) struct Access {
     accounts: Accounts,
     everything: Arc<Grants>,
     recovery: Recovery,
+    pub(crate) issuer: Option<Arc<Issuer>>,
+    pub(crate) audit: Arc<Audit>,
 }
 
 impl Access {
     /// By the policy that comes there; `dir`: where the way back in would be.
-    pub(crate) fn new(newest: watch::Receiver<Option<Document>>, dir: Option<PathBuf>) -> Access {
+    pub(crate) fn new(
+        newest: watch::Receiver<Option<Document>>,
+        dir: Option<PathBuf>,
+        (issuer, audit): (Option<JwtConfig>, Audit),
+    ) -> Access {
         Access {
+            issuer: issuer.map(|config| Arc::new(Issuer::new(config))),
+            audit: Arc::new(audit),
             newest,
             judged: RwLock::new(Arc::new(Judged::of(None))),
             accounts: Accounts::default(),
@@ -128,8 +141,7 @@ impl Access {
 
     /// The policy as the node knows it now.
     fn judged(&self) -> Arc<Judged> {
-        let known = self.judged.read().unwrap_or_else(PoisonError::into_inner);
-        let known = known.clone();
+        let known = Arc::clone(&self.judged.read().unwrap_or_else(PoisonError::into_inner));
         let newest = self.newest.borrow();
         if newest.as_ref().map(|document| document.version) == known.version {
             return known;
@@ -178,13 +190,19 @@ impl Access {
                 Err(_) if !judged.is_enabled() => {}
                 Err(why) => {
                     tracing::debug!(%from, "credentials are refused: {why}");
-                    return Err(invalid());
+                    let refusal = invalid();
+                    let nobody = caller(Who::Nobody);
+                    self.audit
+                        .refused(&nobody, "authenticate", (&refusal, Some(why)));
+                    return Err(refusal);
                 }
             }
         }
         Ok(match certificate {
             None => caller(Who::Nobody),
-            Some(Certificate::Client(name, until)) => known(name.clone(), Proof::Until(*until)),
+            Some(Certificate::Client(name, until)) => {
+                known(name.clone(), Proof::Certificate(*until))
+            }
             Some(Certificate::Node(label)) => {
                 let behalf = headers.get(ON_BEHALF).and_then(|name| name.to_str().ok());
                 match behalf.filter(|_| is_present(label)) {
@@ -199,7 +217,14 @@ impl Access {
         let (named, token) = match Shown::parse(header)? {
             Shown::Token(token) => (None, token),
             Shown::Basic(name, token) => (Some(name), token),
-            Shown::Jwt(_) => return Err("no issuer of JWTs is known here"),
+            Shown::Jwt(text) => {
+                let issuer = self
+                    .issuer
+                    .as_ref()
+                    .ok_or("no issuer of JWTs is known here")?;
+                let (principal, until) = issuer.judge(&text, seconds())?;
+                return Ok((principal, Proof::Issuer(until)));
+            }
         };
         let now = seconds();
         let shown = judged.judge.shows(&token, now);
@@ -209,7 +234,6 @@ impl Access {
             }
             Ok(_) => Err("the token is another principal's than the one that is named"),
             Err(_) if self.recovery.is_opened_by(&token, now) => {
-                tracing::warn!("somebody comes in by the way that the machine's owner has opened");
                 Ok(("recovery".into(), Proof::Recovery))
             }
             Err(why) => Err(why),
@@ -230,7 +254,7 @@ impl Access {
                 let token = judged.judge.token(id, now);
                 token.is_some_and(|token| token.principal == identity.principal)
             }
-            Proof::Until(until) => now < until,
+            Proof::Certificate(until) | Proof::Issuer(until) => now < until,
             Proof::Peer => true,
             Proof::Recovery => self.recovery.is_open(now),
         }
@@ -243,7 +267,7 @@ impl Access {
         };
         match identity.proof {
             Proof::Token(id) => Some(judged.judge.token(id, 0)?.expires),
-            Proof::Until(until) => Some(until),
+            Proof::Certificate(until) | Proof::Issuer(until) => Some(until),
             Proof::Peer | Proof::Recovery => None,
         }
     }
@@ -424,7 +448,7 @@ impl Access {
         names: &Names,
         after: u64,
         policy: &[u8],
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<(Vec<u8>, Vec<String>), Refusal> {
         let bad = |why: String| Refusal::definite(Code::BadRequest, why + "; nothing was changed");
         let judged = self.judged();
         let next = Policy::parse(policy).map_err(bad)?;
@@ -442,7 +466,8 @@ impl Access {
                 "a role names the keyspace {name:?}, which does not exist"
             )));
         }
-        next.to_json().map_err(bad)
+        let changes = next.changes_since(before);
+        Ok((next.to_json().map_err(bad)?, changes))
     }
 }
 

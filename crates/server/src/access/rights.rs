@@ -60,7 +60,8 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
         }
         // Who gives something up needs no right to it: the session's secret is enough.
         Operation::Leave { .. } | Operation::Relinquish { .. } => true,
-        Operation::Queue { key: id } => key(Right::Lock, id),
+        // Whoever reads the latest value has to know whether somebody is about to change it.
+        Operation::Queue { key: id } => key(Right::Lock, id) || key(Right::Read, id),
         Operation::Release { key: id, .. } => key(Right::Release, id),
         Operation::Keys {
             keyspace: id,
@@ -85,19 +86,4 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
         true => Verdict::Whole,
         false => Verdict::Refused,
     }
-}
-
-/// Whether whoever administers the cluster wants to read of it later.
-pub(super) fn is_administrative(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Release { .. }
-            | Operation::CreateKeyspace(_)
-            | Operation::ChangeKeyspace { .. }
-            | Operation::DeleteKeyspace { .. }
-            | Operation::ChangeSettings(_)
-            | Operation::ChangeAccess { .. }
-            | Operation::Admit { .. }
-            | Operation::ChangeRing(_)
-    )
 }

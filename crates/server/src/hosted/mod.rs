@@ -295,6 +295,7 @@ fn not_kept(porter: &Porter) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Audit;
     use crate::mailbox::{Event, Mailbox};
     use crate::metrics::Metrics;
     use crate::porter::Backend;
@@ -321,7 +322,14 @@ mod tests {
         let backend = Backend::Driver(mailbox.clone());
         let resolved = crate::config::tests::config().resolve().unwrap();
         let metrics = Arc::new(Metrics::new());
-        let porter = Porter::new(backend, metrics.clone(), &resolved, Secret::new(1), None);
+        let audit = Audit::start(&resolved.audit, "n").unwrap();
+        let porter = Porter::new(
+            backend,
+            metrics.clone(),
+            &resolved,
+            Secret::new(1),
+            (None, audit),
+        );
         let hosted = Arc::new(Hosted::new(Arc::new(porter), SECTIONS));
         let key = KeyId {
             keyspace: KeyspaceId(1),

@@ -562,6 +562,14 @@ impl KeyspaceJson {
     }
 }
 
+/// The access policy, and which it is, or which it is to replace.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Access {
+    pub(super) version: u64,
+    pub(super) policy: serde_json::Value,
+}
+
 /// The catalogue.
 #[derive(Debug, Serialize)]
 pub(super) struct Keyspaces {

@@ -132,6 +132,7 @@ fn routes() -> Vec<Route> {
         "/v1/sections/{id}/keys/{key}":
             get sections::get, put sections::change, delete sections::change;
         "/v1/settings": patch change_settings;
+        "/v1/access": get get_access, put change_access;
         "/v1/status": get status;
         "/": get index;
         "/healthz": get healthz;
@@ -446,6 +447,33 @@ async fn change_settings(rest: Asking, headers: HeaderMap, given: Body) -> Handl
         setting: Some(wanted.change()?),
     };
     rest.ask(Wire::ChangeSettings(change)).await?;
+    Ok(Json(json::Done::new(None, None)).into_response())
+}
+
+async fn get_access(rest: Asking, headers: HeaderMap) -> Handled {
+    let header = Some(rest.header(&headers)?);
+    let ask = Wire::GetAccess(v1::GetAccessRequest { header });
+    match rest.ask(ask).await? {
+        Reply::Access(access) => {
+            let policy = match access.policy[..] {
+                [] => serde_json::json!({}),
+                ref bytes => parse(&Bytes::copy_from_slice(bytes))?,
+            };
+            let version = access.version;
+            Ok(Json(json::Access { version, policy }).into_response())
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn change_access(rest: Asking, headers: HeaderMap, given: Body) -> Handled {
+    let wanted = parse::<json::Access>(&rest.body(given)?)?;
+    let change = v1::ChangeAccessRequest {
+        header: Some(rest.header(&headers)?),
+        after: wanted.version,
+        policy: wanted.policy.to_string().into(),
+    };
+    rest.ask(Wire::ChangeAccess(change)).await?;
     Ok(Json(json::Done::new(None, None)).into_response())
 }
 

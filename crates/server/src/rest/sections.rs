@@ -3,7 +3,7 @@
 use super::json::{Counting, Done, ModeIn, NewSection, Section, SectionKey};
 use super::keys::value_answer;
 use super::token::Token;
-use super::{Asked, Asking, Body, Handled, Problem, Rest, header_number, micros, parse, query};
+use super::{Asked, Asking, Body, Handled, Problem, header_number, micros, parse, query};
 use super::{segment, text_segment, unexpected};
 use crate::access::Caller;
 use crate::porter::Porter;

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fermata_client::{Client, LostReason, Section};
+use fermata_client::{Client, Code, LostReason, Section};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::GRACE;
@@ -87,6 +87,8 @@ pub(super) enum Loss {
     Released,
     /// Its keyspace was deleted.
     Deleted,
+    /// Who asks may not hold it any more.
+    Denied,
 }
 
 /// The times of one section.
@@ -180,8 +182,10 @@ impl Times {
         client: &Client,
         (keyspace, key): (&str, &[u8]),
     ) -> Loss {
-        if reason == Some(LostReason::Deleted) {
-            return Loss::Deleted;
+        match reason {
+            Some(LostReason::Deleted) => return Loss::Deleted,
+            Some(LostReason::Denied) => return Loss::Denied,
+            Some(LostReason::Gone | LostReason::Refused) | None => {}
         }
         let now = boot_time();
         if self.stood_still || now.saturating_sub(self.looked) > STOOD_STILL {
@@ -199,6 +203,9 @@ impl Times {
         }
         match tokio::time::timeout(ASK, client.queue(keyspace, key)).await {
             Ok(Ok(_)) => Loss::Released,
+            Ok(Err(why)) if matches!(why.code(), Code::Forbidden | Code::Unauthenticated) => {
+                Loss::Denied
+            }
             _ => Loss::Lease,
         }
     }

@@ -236,6 +236,7 @@ fn why(loss: Loss) -> String {
             crate::duration::show(longest)
         ),
         Loss::Deleted => "its keyspace was deleted".to_owned(),
+        Loss::Denied => "whoever asks may not hold it any more".to_owned(),
         Loss::Released => "it was released by force, or taken over by another".to_owned(),
     }
 }
