@@ -181,6 +181,13 @@ async fn well_formed(State(porter): State<Arc<Porter>>, request: Request, next: 
     if !is_escaped(request.uri()) {
         return Problem::bad(NOT_ESCAPED).into_response();
     }
+    let caller = request.extensions().get::<Caller>();
+    // Of what a stranger sends no more is read than this.
+    if request.uri().path().starts_with("/v1/")
+        && let Err(refusal) = porter.access.admit(caller.unwrap_or(&Caller::NOBODY))
+    {
+        return Problem::from(refusal).into_response();
+    }
     if request.uri().path().starts_with("/v1/")
         && let Some(why) = conditional(request.headers(), understood(request.uri()))
     {

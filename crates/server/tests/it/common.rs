@@ -32,6 +32,8 @@ pub(crate) struct Choice {
     pub(crate) one_port: bool,
     /// Where certificates are, of each node under its label.
     pub(crate) tls: Option<PathBuf>,
+    /// What else is to be different.
+    pub(crate) change: Option<Box<dyn Fn(&mut ServerConfig)>>,
     /// Where a node (the first) finds another (the second), if not where it listens.
     pub(crate) through: HashMap<(usize, usize), String>,
 }
@@ -106,7 +108,10 @@ impl TestCluster {
                 ..ServerConfig::new(node, data_dir, cluster.clone())
             }
         };
-        let configs: Vec<ServerConfig> = (1..=n).map(config).collect();
+        let mut configs: Vec<ServerConfig> = (1..=n).map(config).collect();
+        if let Some(change) = &choice.change {
+            configs.iter_mut().for_each(change);
+        }
         let mut cluster = TestCluster {
             configs,
             nodes: vec![],

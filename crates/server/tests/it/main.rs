@@ -1,5 +1,6 @@
 //! Whole nodes in this process, from the outside.
 
+mod access;
 mod clients;
 mod clock;
 mod cluster;
