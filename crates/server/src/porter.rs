@@ -356,6 +356,7 @@ impl Porter {
             request.operation,
             Operation::Enter { .. } | Operation::Resume { .. }
         );
+        let told = sink.downgrade();
         let noted = lasting && !matches!(caller.who, Who::Node | Who::For(_));
         let noted = noted.then(|| request.operation.clone());
         let act = (operation, &request.operation);
@@ -365,7 +366,7 @@ impl Porter {
         };
         let asker = Call {
             id,
-            sink: sink.clone(),
+            sink,
             audit: audit.map(Mutex::new),
             follow,
             poll,
@@ -389,7 +390,7 @@ impl Porter {
                 caller: caller.clone(),
                 operation,
                 id,
-                sink,
+                sink: told,
                 at: at.clone(),
             })
         });

@@ -1,13 +1,13 @@
 //! Requests that may be open for long, which are judged again while they are.
 
 use super::{Access, Caller, Verdict, Who, forbidden, invalid, nobody, rights};
-use crate::mailbox::Sink;
 use crate::porter::At;
 use fermata_api::Names;
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Refusal, Reply};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::mpsc::WeakSender;
 
 /// One that is open.
 pub(crate) struct Lasting {
@@ -15,7 +15,8 @@ pub(crate) struct Lasting {
     /// What it needs, without what does not matter for that.
     pub(crate) operation: Operation,
     pub(crate) id: u64,
-    pub(crate) sink: Sink,
+    /// Its reader is told as well that nobody answers any more, if only the rest is gone.
+    pub(crate) sink: WeakSender<(u64, Reply)>,
     pub(crate) at: At,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct AllLasting(Mutex<(u64, HashMap<u64, Lasting>)>);
 
 /// Forgets one, once it is dropped.
 pub(crate) struct Known {
-    pub(crate) all: Weak<AllLasting>,
+    all: Weak<AllLasting>,
     number: u64,
 }
 
@@ -43,12 +44,12 @@ impl AllLasting {
     }
 
     /// Notes one.
-    pub(crate) fn add(self: &std::sync::Arc<Self>, lasting: Lasting) -> Known {
+    pub(crate) fn add(self: &Arc<Self>, lasting: Lasting) -> Known {
         let mut all = self.lock();
         all.0 += 1;
         let number = all.0;
         all.1.insert(number, lasting);
-        let all = std::sync::Arc::downgrade(self);
+        let all = Arc::downgrade(self);
         Known { all, number }
     }
 
@@ -64,7 +65,8 @@ impl AllLasting {
         for (id, sink, at, why) in ended {
             at.cancel();
             // One whose reader is that slow hears of it by its next request.
-            let _ = sink.try_send((id, Reply::Refused(why)));
+            let sink = sink.upgrade();
+            let _ = sink.map(|sink| sink.try_send((id, Reply::Refused(why))));
         }
     }
 }

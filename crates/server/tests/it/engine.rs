@@ -7,6 +7,7 @@ use fermata_api::v1::sessions_client::SessionsClient;
 use fermata_api::{errors, v1};
 use fermata_engine::{Answers, Boxed, Service};
 use fermata_protocol::base::{KeyId, Keyspace, LockRef, NodeName, SiteId};
+use fermata_protocol::catalogue::Access;
 use fermata_protocol::request::{
     ClockStatus, Entered, Held, Mode, MovingStatus, NodeStatus, Operation, SecurityStatus,
 };
@@ -107,6 +108,7 @@ impl Small {
                 std::future::pending().await
             }
             Operation::Get { .. } => return None,
+            Operation::Access => Reply::Access(Access::default()),
             Operation::Keyspaces | Operation::Catalogue => {
                 Reply::Keyspaces(Keyspace::built_in().into())
             }
