@@ -7,8 +7,8 @@
 //!
 //! **Idea.** All of it is one document, a [`Policy`] in JSON, which the cluster keeps beside its
 //! keyspaces and replaces as a whole, by compare-and-set. *Principals* have *roles*; a role is a
-//! list of [`Rule`]s, each of which gives [`Right`]s over a keyspace, or over those of its keys that
-//! have a prefix or a tag. Nothing else is allowed. A [`Token`] proves who a principal is; the
+//! list of [`Rule`]s, each of which gives [`Right`]s over a keyspace, or over those of its keys
+//! that have a prefix or a tag. Nothing else is allowed. A [`Token`] proves who a principal is; the
 //! policy has its hash alone. Every node makes a [`Judge`] of the policy, which looks each right up
 //! in sorted prefixes, so that a decision takes no longer for many rules than for few.
 //!

@@ -111,6 +111,21 @@ impl Options {
     }
 }
 
+/// How a client connects, if these endpoints and what it shows make sense.
+fn dial_of(options: &Options) -> Result<Dial, Error> {
+    let dial = Dial {
+        tls: options.tls.clone(),
+        credentials: options.credentials.clone(),
+    };
+    if let Some(credentials) = &options.credentials {
+        credentials.bearer().map_err(Error::Options)?;
+    }
+    for uri in &options.endpoints {
+        dial.endpoint(uri)?;
+    }
+    Ok(dial)
+}
+
 /// How to enter a section.
 #[derive(Clone, Debug)]
 pub struct Enter {
@@ -261,16 +276,7 @@ impl Client {
             let what = "A client needs at least one endpoint, for example http://127.0.0.1:7100.";
             return Err(Error::Options(what.into()));
         }
-        let dial = Dial {
-            tls: options.tls.clone(),
-            credentials: options.credentials.clone(),
-        };
-        if let Some(credentials) = &options.credentials {
-            credentials.bearer().map_err(Error::Options)?;
-        }
-        for uri in &options.endpoints {
-            dial.endpoint(uri)?;
-        }
+        let dial = dial_of(&options)?;
         let site = options.site.clone().unwrap_or_default();
         let wait = options.discovery_timeout;
         let (mut nodes, failed) =
@@ -667,8 +673,8 @@ impl Client {
     /// Replaces that policy, if it is the one of version `after` still.
     ///
     /// # Errors
-    /// `Conflict` where it is not; `BadRequest` for one that is malformed, or that leaves nobody who
-    /// could change it; `Forbidden` for who is no administrator; and as [`Client::get`].
+    /// `Conflict` where it is not; `BadRequest` for one that is malformed, or that leaves nobody
+    /// who could change it; `Forbidden` for who is no administrator; and as [`Client::get`].
     pub async fn change_access(&self, after: u64, policy: Bytes) -> Result<(), Error> {
         let call = Call::ChangeAccess { after, policy };
         self.shared.call(call).await.map(drop)

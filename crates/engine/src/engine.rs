@@ -55,6 +55,9 @@ impl<L> std::fmt::Debug for Rows<L> {
     }
 }
 
+/// The refusal of a change of keyspaces that are there.
+const KEYSPACES_STAY: &str =
+    "on this engine keyspaces can neither be changed nor deleted; create another one";
 /// The refusal of what only nodes have that keep values and locks themselves.
 const NATIVE_ALONE: &str = "on this engine there is no read lease, and no node has a seat: values \
                             and locks are in other stores; nothing was changed";
@@ -233,9 +236,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             Operation::Inspect { key } => self.inspect(&key).await,
             Operation::CreateKeyspace(keyspace) => self.create_keyspace(keyspace).await,
             Operation::ChangeKeyspace { .. } | Operation::DeleteKeyspace { .. } => {
-                let why = "on this engine keyspaces can neither be changed nor deleted; create \
-                           another one";
-                Err(Refusal::definite(Code::BadRequest, why))
+                Err(Refusal::definite(Code::BadRequest, KEYSPACES_STAY))
             }
             Operation::ChangeSettings(_)
             | Operation::Admit { .. }

@@ -49,7 +49,7 @@ enum Role {
     #[default]
     Plain,
     /// The meta-group: what the cluster agrees on.
-    Meta(Meta),
+    Meta(Box<Meta>),
     /// Another group has split off, and its log is not known to have an entry: with what it begins.
     Parent(Box<GroupState>),
 }
@@ -59,7 +59,7 @@ impl GroupState {
     /// no view has fewer members than `least`.
     pub fn start(group: &Group, least: u8, registry: &Registry) -> GroupState {
         let role = match group.id {
-            GroupId::META => Role::Meta(Meta::start(registry.clone())),
+            GroupId::META => Role::Meta(Box::new(Meta::start(registry.clone()))),
             _ => Role::Plain,
         };
         GroupState {
@@ -78,7 +78,7 @@ impl GroupState {
     pub(crate) fn after(mut self, history: (u64, Sessions), catalogue: Catalogue) -> GroupState {
         (self.commands, self.sessions) = history;
         if let Role::Meta(meta) = self.role {
-            self.role = Role::Meta(meta.with(catalogue));
+            self.role = Role::Meta(Box::new(meta.with(catalogue)));
         }
         self
     }

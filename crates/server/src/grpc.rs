@@ -183,8 +183,8 @@ impl Stream for SessionReplies {
 }
 
 /// Reads requests of a `Session` stream until it ends or breaks, or the node has stopped for as
-/// long as clients have to end it ([`GOODBYE`]), or what its caller has shown counts no more. While [`STREAM_OPEN_MAX`] are open it reads no
-/// further, and the client feels it.
+/// long as clients have to end it ([`GOODBYE`]), or what its caller has shown counts no more. While
+/// [`STREAM_OPEN_MAX`] are open it reads no further, and the client feels it.
 async fn read_session(
     (porter, caller): (Arc<Porter>, Caller),
     mut requests: Streaming<v1::SessionRequest>,

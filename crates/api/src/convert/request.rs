@@ -138,10 +138,7 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
             (m.header, Operation::ChangeSettings(setting))
         }
         Wire::GetAccess(m) => (m.header, Operation::Access),
-        Wire::ChangeAccess(m) => {
-            let (after, policy) = (m.after, m.policy);
-            (m.header, Operation::ChangeAccess { after, policy })
-        }
+        Wire::ChangeAccess(m) => change_access_from(m),
         Wire::Ring(m) => (m.header, Operation::Ring),
         Wire::ChangeRing(m) => (m.header, ring::change_from(m.change)?),
         Wire::Admit(m) => {
@@ -153,6 +150,11 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
         Wire::Cancel(_) => return Err(bad("a cancel is not a request")),
         section => section_from(section, lookup)?,
     })
+}
+
+fn change_access_from(m: v1::ChangeAccessRequest) -> Parsed {
+    let (after, policy) = (m.after, m.policy);
+    (m.header, Operation::ChangeAccess { after, policy })
 }
 
 /// The part of [`operation_from`] that is about sections.

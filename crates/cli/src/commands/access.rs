@@ -245,7 +245,8 @@ async fn status(global: &Global) -> Result<u8, Failure> {
         false => "access is not controlled: everybody may do everything",
     })?;
     output::text(format!(
-        "{roles} roles beside {ADMIN}, {principals} principals, {tokens} tokens; administrators: {}",
+        "{roles} roles beside {ADMIN}, {principals} principals, {tokens} tokens; administrators: \
+         {}",
         match administrators[..] {
             [] => "none".to_owned(),
             _ => administrators.join(", "),

@@ -65,8 +65,9 @@ impl AllLasting {
         for (id, sink, at, why) in ended {
             at.cancel();
             // One whose reader is that slow hears of it by its next request.
-            let sink = sink.upgrade();
-            let _ = sink.map(|sink| sink.try_send((id, Reply::Refused(why))));
+            if let Some(sink) = sink.upgrade() {
+                let _ = sink.try_send((id, Reply::Refused(why)));
+            }
         }
     }
 }

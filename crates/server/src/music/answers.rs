@@ -2,8 +2,9 @@
 //!
 //! Clients match on little: the status code, `status`, whether there is a `message`, and the words
 //! "already exists". A failure is always 400 with an `error` (or, of a lock that has to wait, a
-//! `message`), but for who may not call, 401 or 403; only the conditional calls know 401 else. A refusal of Fermata's is told in its own
-//! sentence, with a word on whether it may have taken effect.
+//! `message`), but for who may not call, 401 or 403; only the conditional calls know 401 else. A
+//! refusal of Fermata's is told in its own sentence, with a word on whether it may have taken
+//! effect.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};

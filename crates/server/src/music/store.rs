@@ -269,8 +269,8 @@ impl MusicStore {
             .judge_named(caller, rights, KEYSPACE, name)?)
     }
 
-    /// A session for one section of a [`MusicStore::key`], for a caller that was judged, in a place of its own if it may outlast
-    /// a call.
+    /// A session for one section of a [`MusicStore::key`], for a caller that was judged, in a place
+    /// of its own if it may outlast a call.
     pub(super) fn host(
         &self,
         caller: &Caller,

@@ -18,6 +18,9 @@ pub(crate) struct TestCluster {
     _dir: tempfile::TempDir,
 }
 
+/// What a node's configuration is to have else.
+pub(crate) type Change = Box<dyn Fn(&mut ServerConfig)>;
+
 /// What a test may choose about its cluster.
 #[derive(Default)]
 pub(crate) struct Choice {
@@ -33,7 +36,7 @@ pub(crate) struct Choice {
     /// Where certificates are, of each node under its label.
     pub(crate) tls: Option<PathBuf>,
     /// What else is to be different.
-    pub(crate) change: Option<Box<dyn Fn(&mut ServerConfig)>>,
+    pub(crate) change: Option<Change>,
     /// Where a node (the first) finds another (the second), if not where it listens.
     pub(crate) through: HashMap<(usize, usize), String>,
 }
