@@ -437,6 +437,8 @@ pub enum RefState {
     Deleted,
     /// The primary could not be reached: nothing is known.
     Unknown,
+    /// Whoever asks may not hold it any more: the node that was asked says so, and renews nothing.
+    Denied,
 }
 
 /// One waiting or holding ref.

@@ -85,6 +85,7 @@ fn state_to(state: RefState) -> v1::RefState {
         RefState::Gone => State::Gone(v1::Nothing {}),
         RefState::Unknown => State::Unknown(v1::Nothing {}),
         RefState::Deleted => State::Deleted(v1::Nothing {}),
+        RefState::Denied => State::Denied(v1::Nothing {}),
     };
     v1::RefState { state: Some(state) }
 }
@@ -446,6 +447,7 @@ fn state_from(state: v1::RefState) -> Result<RefState, Refusal> {
             State::Gone(_) => RefState::Gone,
             State::Unknown(_) => RefState::Unknown,
             State::Deleted(_) => RefState::Deleted,
+            State::Denied(_) => RefState::Denied,
         },
     )
 }

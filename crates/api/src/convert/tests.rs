@@ -348,6 +348,7 @@ proptest! {
             Reply::Renewed { states: vec![
                 RefState::Gone,
                 RefState::Deleted,
+                RefState::Denied,
                 RefState::Holding { lease },
             ] },
         ];

@@ -1,5 +1,6 @@
 //! End to end: the one binary, as people use it, on real processes, sockets and disks.
 
+mod access;
 mod bench;
 mod clients;
 mod closed;

@@ -224,6 +224,7 @@ impl Session {
                     self.prolong(now, *id, held, sent, *lease);
                 }
                 RefState::Gone => self.lose(now, *id, Some(&held.key), LostReason::Gone, out),
+                RefState::Denied => self.lose(now, *id, None, LostReason::Denied, out),
                 RefState::Deleted => self.lose(now, *id, Some(&held.key), LostReason::Deleted, out),
                 RefState::Unknown => unknown.push(*id),
             }

@@ -34,3 +34,17 @@ fn whoever_waits_waits_no_longer() {
     client.deny();
     assert!(client.must_end(enter).is_err());
 }
+
+#[test]
+fn whoever_is_denied_one_section_loses_that_one_and_leaves_it() {
+    let mut client = Client::new();
+    let section = client.entered(&["k"]);
+    client.pass(5_000_000);
+    let (at, number, refs) = client.heartbeat().expect("it is renewed");
+    assert_eq!(refs, [held("k", 10)]);
+    let states = vec![RefState::Denied];
+    client.reply(at, number, Reply::Renewed { states });
+    let reason = LostReason::Denied;
+    assert!(client.has(&Event::SectionLost { section, reason }));
+    assert_eq!(client.must_leave().2.len(), 1);
+}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct View {
     pub(super) grants: Arc<Grants>,
     pub(super) names: Arc<Names>,
-    /// Places in a heartbeat that were not asked for: these refs are gone, for whoever asks.
+    /// Places in a heartbeat that were not asked for: whoever asks may not hold these refs.
     pub(super) denied: Vec<usize>,
 }
 
@@ -40,10 +40,10 @@ impl View {
     }
 }
 
-/// The states with `Gone` at these places, in increasing order.
+/// The states with `Denied` at these places, in increasing order.
 pub(super) fn spliced(denied: &[usize], mut states: Vec<RefState>) -> Vec<RefState> {
     for at in denied {
-        states.insert((*at).min(states.len()), RefState::Gone);
+        states.insert((*at).min(states.len()), RefState::Denied);
     }
     states
 }
@@ -53,12 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_asked_is_gone_at_its_place() {
+    fn what_was_not_asked_is_denied_at_its_place() {
         let asked = vec![RefState::Queued { ahead: 1 }, RefState::Unknown];
         let all = spliced(&[0, 2, 4], asked);
-        let gone = [true, false, true, false, true];
-        let is_gone: Vec<bool> = all.iter().map(|s| *s == RefState::Gone).collect();
-        assert_eq!(is_gone, gone);
-        assert_eq!(spliced(&[0, 1], vec![]), [RefState::Gone, RefState::Gone]);
+        let denied = [true, false, true, false, true];
+        let is_denied: Vec<bool> = all.iter().map(|s| *s == RefState::Denied).collect();
+        assert_eq!(is_denied, denied);
+        assert_eq!(
+            spliced(&[0, 1], vec![]),
+            [RefState::Denied, RefState::Denied]
+        );
     }
 }

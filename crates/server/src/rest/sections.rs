@@ -292,6 +292,10 @@ impl Asking {
         for state in states {
             // The worst key decides.
             match state {
+                RefState::Denied => {
+                    section.state = "lost";
+                    return Ok(section);
+                }
                 RefState::Gone | RefState::Deleted => return self.over(token, headers).await,
                 RefState::Unknown => section.state = "unknown",
                 RefState::Queued { ahead } if section.state != "unknown" => {
