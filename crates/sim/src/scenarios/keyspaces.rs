@@ -265,6 +265,7 @@ fn late_keeper(stage: &mut Stage) {
         matches!(change, Heard::Done(_)),
         "a change takes effect beside a node cut off",
     );
+    stage.pass(100);
     let read = stage.call(cut_off, Call::Access);
     stage.pass(20_000);
     stage.mend();
