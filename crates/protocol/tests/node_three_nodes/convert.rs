@@ -38,12 +38,24 @@ fn location_before(location: &Location) -> OldLocation {
     now.0
 }
 
+/// A catalogue as it was: without an access policy.
+fn catalogue_before(catalogue: &Catalogue) -> (u64, Vec<Keyspace>) {
+    (catalogue.version(), catalogue.all().to_vec())
+}
+
+/// The node's copy of it.
+fn copy_before(value: &Bytes) -> Bytes {
+    let now: Catalogue = wire::decode(value).expect("a catalogue");
+    wire::encode(&catalogue_before(&now))
+}
+
 /// A state of the meta-group, as the log of the first group had it.
 fn state_before(config: &Config, state: &Bytes) -> Bytes {
     let now: GroupNow = wire::decode(state).expect("a group's state");
     let (commands, _, least, next, meta, sessions, _) = now;
     let location = location_before(&Location::beginning(&config.cluster.groups[0]));
     let (_, catalogue) = meta.expect("the meta-group's");
+    let catalogue = catalogue_before(&catalogue);
     wire::encode(&(commands, location, least, next, catalogue, sessions))
 }
 
@@ -107,7 +119,8 @@ fn registry_8(registry: &Registry) -> OldRegistry {
 fn state_8(state: &Bytes) -> Bytes {
     let now: GroupNow = wire::decode(state).expect("a group's state");
     let (commands, (location, _), least, next, meta, sessions, _) = now;
-    let meta = meta.map(|(registry, catalogue)| (registry_8(&registry), catalogue));
+    let before = |(registry, catalogue)| (registry_8(&registry), catalogue_before(&catalogue));
+    let meta = meta.map(before);
     wire::encode(&(commands, location, least, next, meta, sessions))
 }
 
@@ -126,6 +139,7 @@ fn before_8(ram: &Ram) -> Ram {
                 let now: Registry = wire::decode(&value).expect("a registry");
                 wire::encode(&registry_8(&now))
             }
+            b"ncatalogue" => copy_before(&value),
             log if is_of(log, GroupId::META) || is_of(log, FIRST) => {
                 record_before(log[30], &value, None, state_8)
             }
@@ -159,6 +173,7 @@ fn before_7(config: &Config, ram: &Ram) -> Ram {
                 let then: Vec<(NodeName, Incarnation)> = then.collect();
                 (key, wire::encode(&then))
             }
+            b"ncatalogue" => (key, copy_before(&value)),
             [b'p', _, _, a, b] => (vec![b'p', *a, *b].into(), value),
             log if is_of(log, GroupId::META) => {
                 let mut name = log.to_vec();
