@@ -63,11 +63,12 @@ impl AllLasting {
             stays
         });
         for (id, sink, at, why) in ended {
-            at.cancel();
-            // One whose reader is that slow hears of it by its next request.
+            // Before it is cancelled, which ends its reader's stream. One whose reader is that slow
+            // hears of it by its next request.
             if let Some(sink) = sink.upgrade() {
                 let _ = sink.try_send((id, Reply::Refused(why)));
             }
+            at.cancel();
         }
     }
 }
@@ -85,6 +86,7 @@ impl Access {
         match self.grants(&caller.who, &judged) {
             Err(why) => Some(why),
             Ok(None) => None,
+            Ok(Some(_)) if !rights::are_named(names, operation) => None,
             Ok(Some(grants)) => match rights::verdict(&grants, names, operation) {
                 Verdict::Whole => None,
                 Verdict::Refused | Verdict::But(_) => Some(forbidden(&caller.who)),

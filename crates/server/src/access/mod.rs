@@ -385,7 +385,13 @@ impl Access {
             Verdict::Refused => return Err(forbidden(&caller.who)),
         };
         let principal = caller.principal().unwrap_or_default();
-        let used = self.accounts.request(principal, grants.quota, bytes)?;
+        // What keeps or gives up what one has is not counted: a lock is not lost for being busy.
+        let counted = !matches!(
+            operation,
+            Operation::Renew { .. } | Operation::Leave { .. } | Operation::Relinquish { .. }
+        );
+        let quota = Some(grants.quota).filter(|_| counted).unwrap_or_default();
+        let used = self.accounts.request(principal, quota, bytes)?;
         let shown = matches!(
             operation,
             Operation::Enter { .. } | Operation::Resume { .. } | Operation::Keyspaces

@@ -87,3 +87,14 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
         false => Verdict::Refused,
     }
 }
+
+/// Whether all keys of a request that waits, or follows a section, are of keyspaces that there are:
+/// of others whoever answers it says that they were deleted.
+pub(super) fn are_named(names: &Names, operation: &Operation) -> bool {
+    let is = |id: &KeyId| names.named(id.keyspace).is_some();
+    match operation {
+        Operation::Enter { keys, .. } => keys.iter().all(is),
+        Operation::Resume { held, .. } => held.iter().all(|held| is(&held.key)),
+        _ => true,
+    }
+}
