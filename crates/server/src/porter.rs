@@ -265,12 +265,12 @@ impl Porter {
     /// The request that a message asks for. A keyspace that is not known is looked for first, for a
     /// caller who may know of it.
     pub(crate) async fn parse(&self, caller: &Caller, wire: Wire) -> Result<Request, Refusal> {
-        // A heartbeat, or a leave, is of many sections, and each is judged.
+        // A heartbeat is of many sections, and each is judged.
         let admitted = match &wire {
-            Wire::Renew(_) | Wire::Leave(_) => self.access.admit(caller),
+            Wire::Renew(_) => self.access.admit(caller),
             wire => self.access.admit_to(caller, |is| names_keyspace(wire, is)),
         };
-        admitted.inspect_err(|refusal| self.refused(caller, "malformed", refusal))?;
+        admitted.inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))?;
         if let Backend::Driver(mailbox) = &self.backend {
             // A name may be that of another keyspace by now.
             let version = mailbox.catalogue.load(Ordering::Relaxed);
@@ -279,9 +279,20 @@ impl Porter {
                 self.named.store(version, Ordering::Relaxed);
             }
         }
-        let names = self.names();
+        let mut names = self.names();
+        if let Wire::Renew(renew) = &wire {
+            // Of what its caller may not know of nobody is asked whether it is there.
+            let keys = renew.held.iter().filter_map(|held| held.key.as_ref());
+            let foreign = keys
+                .map(|key| &key.keyspace)
+                .filter(|name| names.keyspace(name).is_none() && !self.access.knows(caller, name));
+            let foreign: Vec<String> = foreign.cloned().collect();
+            for name in &foreign {
+                names = Arc::new(Names::clone(&names).or_deleted(name));
+            }
+        }
         let parsed = match names_keyspace(&wire, |name| names.keyspace(name).is_none()) {
-            false => request_from_proto(wire, &self.names(), self.home),
+            false => request_from_proto(wire, &names, self.home),
             true => self.parse_new(wire).await,
         };
         parsed.inspect_err(|refusal| self.metrics.refused("malformed", refusal.code))
@@ -410,11 +421,22 @@ impl Porter {
     ) -> Result<(Judgement, [OwnedSemaphorePermit; 2]), Refusal> {
         let (names, bytes) = (self.names(), payload(operation) + 1);
         let judgement = self.access.judge(caller, &names, operation, bytes)?;
+        if let (Who::Peer(label), Operation::Admit { newcomer, .. }) = (&caller.who, &*operation)
+            && self.access.is_enabled()
+            && (newcomer.label != **label || self.roster.had(label))
+        {
+            let detail = format!(
+                "the certificate is that of node {label}, which admits a new node of that label \
+                 alone, and of none that was in the cluster before: use another label, or an \
+                 administrator's token; nothing was done"
+            );
+            return Err(Refusal::definite(Code::Forbidden, detail));
+        }
         if let Operation::ChangeAccess { after, policy } = operation {
             let (bytes, told) = self.access.prepared(caller, &names, *after, policy)?;
             (*policy, *changes) = (bytes.into(), told);
         }
-        if let Operation::Renew { held } = operation {
+        if let Operation::Renew { held } | Operation::Relinquish { held } = operation {
             for at in judgement.denied.iter().rev() {
                 held.remove(*at);
             }
@@ -725,7 +747,8 @@ fn shortage(storage: &StorageStatus) -> Option<String> {
 
 /// The answer to a heartbeat of which nothing may be asked.
 fn all_denied(judgement: &Judgement, operation: &Operation) -> Option<Reply> {
-    let all = matches!(operation, Operation::Renew { held } if held.is_empty());
+    let all = matches!(operation,
+        Operation::Renew { held } | Operation::Relinquish { held } if held.is_empty());
     let view = judgement.view.as_ref().filter(|_| all)?;
     Some(view.show(Reply::Renewed { states: vec![] }))
 }

@@ -19,6 +19,8 @@ pub(crate) struct Known {
     pub(crate) nodes: Vec<NodeInfo>,
     /// Those that were, and are no more.
     out: BTreeSet<NodeName>,
+    /// The labels of those, as far as they are kept.
+    former: BTreeSet<String>,
     /// Those that hand over what they lead.
     drains: BTreeSet<NodeName>,
     /// The groups that own segments, by their arcs.
@@ -34,6 +36,7 @@ impl Known {
             sites: cluster.sites.clone(),
             nodes,
             out: BTreeSet::new(),
+            former: BTreeSet::new(),
             drains: BTreeSet::new(),
             groups: cluster.groups.clone(),
         }
@@ -44,11 +47,14 @@ impl Known {
         let registry = here.registry();
         let known = registry.all();
         let out = known.filter(|(_, node)| node.standing != Standing::Present);
+        let out: Vec<_> = out.collect();
+        let former = out.iter().map(|(_, node)| node.label.clone()).collect();
         let drains = registry.present().filter(|(_, node)| node.drains);
         Known {
             sites: registry.sites().to_vec(),
             nodes: here.directory.infos().cloned().collect(),
-            out: out.map(|(name, _)| name).collect(),
+            former,
+            out: out.iter().map(|(name, _)| *name).collect(),
             drains: drains.map(|(name, _)| name).collect(),
             groups: here.directory.groups().cloned().collect(),
         }
@@ -108,6 +114,11 @@ impl Roster {
         let known = self.0.borrow();
         let mut nodes = known.nodes.iter();
         nodes.any(|node| node.label == label && !known.is_out(node.name))
+    }
+
+    /// Whether a node of this label was in the cluster, and is not any more, as far as is known.
+    pub(crate) fn had(&self, label: &str) -> bool {
+        self.0.borrow().former.contains(label)
     }
 
     /// From now on this is known.

@@ -22,6 +22,8 @@ use crate::output::{self, Table};
 
 /// So often a change is made anew that others were before.
 const TRIES: usize = 8;
+/// And after so long each.
+const AGAIN: Duration = Duration::from_millis(250);
 /// How long a token counts unless told otherwise, days.
 const TOKEN_DAYS: u64 = 90;
 /// The longest time for which one may, days.
@@ -180,7 +182,10 @@ async fn change<T>(
         tries += 1;
         match client.change_access(version, bytes.into()).await {
             Ok(()) => return Ok(made),
-            Err(error) if error.code() == Code::Conflict && tries < TRIES => {}
+            Err(error) if error.code() == Code::Conflict && tries < TRIES => {
+                // A node on another engine hears of a change within a second.
+                tokio::time::sleep(AGAIN).await;
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -336,7 +341,7 @@ async fn create(
         // Those that are over for a month are of no use to anybody.
         policy
             .tokens
-            .retain(|_, known| known.expires + 30 * DAY > created);
+            .retain(|_, known| known.expires.saturating_add(30 * DAY) > created);
         policy.tokens.insert(token.id(), entry.clone());
         Ok(())
     })

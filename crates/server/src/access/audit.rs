@@ -17,7 +17,7 @@ use fermata_protocol::request::{Operation, RingChange};
 use fermata_protocol::{Refusal, Reply};
 use serde_json::{Map, Value, json};
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -40,7 +40,7 @@ pub(crate) struct Audit {
     /// None: nothing is written.
     lines: Option<SyncSender<String>>,
     /// Lines that found no room.
-    lost: AtomicU64,
+    lost: Arc<AtomicU64>,
     /// How many more refused requests may be told, as of when, and how many were not.
     refused: Mutex<(f64, Instant, u64)>,
 }
@@ -59,13 +59,15 @@ impl Audit {
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn start(config: &AuditConfig, node: &str) -> Result<Audit, String> {
+        let lost = Arc::<AtomicU64>::default();
         let lines = match &config.file {
             None => None,
             Some(path) => {
                 let writer = Writer::open(path, config)?;
                 let (lines, waiting) = sync_channel(WAITING_MAX);
                 let thread = std::thread::Builder::new().name("fermata-audit".into());
-                let thread = thread.spawn(move || writer.run(&waiting));
+                let counts = lost.clone();
+                let thread = thread.spawn(move || writer.run(&waiting, &counts));
                 thread.map_err(|error| format!("cannot start a thread: {error}"))?;
                 Some(lines)
             }
@@ -74,7 +76,7 @@ impl Audit {
             node: node.to_owned(),
             keys: config.keys,
             lines,
-            lost: AtomicU64::new(0),
+            lost,
             refused: Mutex::new((REFUSED_BURST, Instant::now(), 0)),
         })
     }
@@ -270,10 +272,12 @@ impl Writer {
     }
 
     /// Until nobody has lines any more.
-    fn run(mut self, waiting: &Receiver<String>) {
+    fn run(mut self, waiting: &Receiver<String>, lost: &AtomicU64) {
         let mut complained = false;
         while let Ok(line) = waiting.recv() {
-            match self.write(&line) {
+            let written = self.write(&line);
+            lost.fetch_add(u64::from(written.is_err()), Ordering::Relaxed);
+            match written {
                 Ok(()) => complained = false,
                 Err(error) if !complained => {
                     let path = self.path.display();
@@ -293,7 +297,11 @@ impl Writer {
                     std::fs::rename(from, self.numbered(number + 1))?;
                 }
             }
-            std::fs::rename(&self.path, self.numbered(1))?;
+            match std::fs::rename(&self.path, self.numbered(1)) {
+                // Somebody has moved it away.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                moved => moved?,
+            }
             self.file = append(&self.path)?;
             self.bytes = 0;
         }

@@ -79,6 +79,15 @@ impl Caller {
         }
     }
 
+    /// Whether another node asks, for itself or for somebody.
+    pub(crate) fn is_by_node(&self) -> bool {
+        match &self.who {
+            Who::Peer(_) => true,
+            Who::Known(identity) => matches!(identity.proof, Proof::Peer),
+            Who::Node | Who::For(_) | Who::Nobody => false,
+        }
+    }
+
     /// The node, for this caller, whom it has judged.
     pub(crate) fn judged(&self) -> Caller {
         let who = match self.principal() {

@@ -34,6 +34,10 @@ const TOKEN_MAX: usize = 16 << 10;
 /// How far the issuer's clock may be off, seconds.
 const LEEWAY: u64 = 60;
 
+/// The word on a token while no keys could be had yet.
+pub(super) const NOT_YET: &str = "this node has not got the keys of the issuer of JWTs yet, and nothing was done: ask again, or \
+     another node";
+
 /// One key of the issuer's.
 struct Key {
     id: Option<String>,
@@ -129,6 +133,9 @@ impl Issuer {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
+        if keys.is_empty() {
+            return Err(NOT_YET);
+        }
         let named = |key: &&Key| header.kid.is_none() || key.id == header.kid;
         let fits = |key: &&Key| key.algorithms.contains(&header.alg);
         let Some(key) = keys.iter().filter(named).find(fits) else {

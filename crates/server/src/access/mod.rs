@@ -142,12 +142,15 @@ impl Access {
     /// The policy as the node knows it now.
     fn judged(&self) -> Arc<Judged> {
         let known = Arc::clone(&self.judged.read().unwrap_or_else(PoisonError::into_inner));
-        let newest = self.newest.borrow();
-        if newest.as_ref().map(|document| document.version) == known.version {
-            return known;
-        }
+        let newest = {
+            let newest = self.newest.borrow();
+            if newest.as_ref().map(|document| document.version) == known.version {
+                return known;
+            }
+            // Whoever tells of another one does not wait until this is read.
+            newest.clone()
+        };
         let judged = Arc::new(Judged::of(newest.as_ref()));
-        drop(newest);
         self.accounts
             .retain(|principal| judged.judge.grants(principal).is_some());
         *self.judged.write().unwrap_or_else(PoisonError::into_inner) = judged.clone();
@@ -164,8 +167,8 @@ impl Access {
         self.newest.clone()
     }
 
-    /// Who asks, by what the request and its connection show; `is_present` says so of a node's
-    /// label.
+    /// Who asks, by what the request and its connection show; `may_forward` says whether the node
+    /// of a label is one that sends such a request on for others.
     ///
     /// # Errors
     /// [`Code::Unauthenticated`]: what is shown counts for nothing, here where it has to.
@@ -174,7 +177,7 @@ impl Access {
         headers: &HeaderMap,
         certificate: Option<&Certificate>,
         from: IpAddr,
-        is_present: impl Fn(&str) -> bool,
+        may_forward: impl Fn(&str) -> bool,
     ) -> Result<Caller, Refusal> {
         let caller = |who| Caller {
             who,
@@ -188,6 +191,9 @@ impl Access {
                 Ok((principal, proof)) => return Ok(known(principal, proof)),
                 // Clients that always sent some go on as they did.
                 Err(_) if !judged.is_enabled() => {}
+                Err(jwt::NOT_YET) => {
+                    return Err(Refusal::definite(Code::Unavailable, jwt::NOT_YET));
+                }
                 Err(why) => {
                     tracing::debug!(%from, "credentials are refused: {why}");
                     let refusal = invalid();
@@ -205,7 +211,7 @@ impl Access {
             }
             Some(Certificate::Node(label)) => {
                 let behalf = headers.get(ON_BEHALF).and_then(|name| name.to_str().ok());
-                match behalf.filter(|_| is_present(label)) {
+                match behalf.filter(|_| may_forward(label)) {
                     Some(name) => known(name.to_owned(), Proof::Peer),
                     None => caller(Who::Peer(label.clone())),
                 }
@@ -323,10 +329,11 @@ impl Access {
     /// [`Code::Unauthenticated`] or [`Code::Forbidden`].
     pub(crate) fn admit(&self, caller: &Caller) -> Result<(), Refusal> {
         let judged = self.judged();
-        match caller.who {
+        let admitted = match caller.who {
             Who::Peer(_) if judged.closed.is_none() => Ok(()),
             _ => self.grants(&caller.who, &judged).map(drop),
-        }
+        };
+        admitted.inspect_err(|refusal| self.audit.refused(caller, "any", (refusal, None)))
     }
 
     /// Whether a caller may know anything of every keyspace that `names_any` is asked of: before
@@ -335,6 +342,15 @@ impl Access {
     /// # Errors
     /// As [`Access::judge`].
     pub(crate) fn admit_to(
+        &self,
+        caller: &Caller,
+        names_any: impl FnOnce(&dyn Fn(&str) -> bool) -> bool,
+    ) -> Result<(), Refusal> {
+        let admitted = self.admitted_to(caller, names_any);
+        admitted.inspect_err(|refusal| self.audit.refused(caller, "any", (refusal, None)))
+    }
+
+    fn admitted_to(
         &self,
         caller: &Caller,
         names_any: impl FnOnce(&dyn Fn(&str) -> bool) -> bool,
@@ -424,9 +440,33 @@ impl Access {
             true => grants.may_prefix(*right, keyspace, name),
             false => grants.may(*right, keyspace, name, || name),
         };
-        match rights.iter().all(has) {
-            true => Ok(()),
-            false => Err(forbidden(&caller.who)),
+        if rights.iter().all(has) {
+            return Ok(());
+        }
+        let refusal = forbidden(&caller.who);
+        self.audit.refused(caller, "music", (&refusal, None));
+        Err(refusal)
+    }
+
+    /// Counts a call that is judged by the names of its face, of so many bytes.
+    ///
+    /// # Errors
+    /// As [`Access::admit`], and [`Code::Busy`] beyond the quota.
+    pub(crate) fn count(&self, caller: &Caller, bytes: usize) -> Result<Option<Used>, Refusal> {
+        let judged = self.judged();
+        let grants = self.grants(&caller.who, &judged)?;
+        let quota = grants.map(|grants| grants.quota).unwrap_or_default();
+        let principal = caller.principal().unwrap_or_default();
+        self.accounts.request(principal, quota, bytes)
+    }
+
+    /// Whether a caller may know of a keyspace.
+    pub(crate) fn knows(&self, caller: &Caller, keyspace: &str) -> bool {
+        let judged = self.judged();
+        match self.grants(&caller.who, &judged) {
+            Ok(Some(grants)) => grants.knows(keyspace),
+            Ok(None) => true,
+            Err(_) => false,
         }
     }
 
@@ -464,7 +504,10 @@ impl Access {
             return Err(Refusal::definite(Code::Conflict, why));
         }
         let before = &judged.policy;
-        next.check_after(before, caller.principal()).map_err(bad)?;
+        // Who owns the machine cannot be shut out, and may mend what cannot be read.
+        let owner = matches!(&caller.who, Who::Known(of) if matches!(of.proof, Proof::Recovery));
+        let follows = if owner { &next } else { before };
+        next.check_after(follows, caller.principal()).map_err(bad)?;
         let had = before.keyspaces();
         let unknown = |name: &&str| !had.contains(name) && names.keyspace(name).is_none();
         if let Some(name) = next.keyspaces().into_iter().find(unknown) {

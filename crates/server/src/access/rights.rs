@@ -48,7 +48,7 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
             };
             key(Right::Lock, &held.key) && key(right, &held.key)
         }
-        Operation::Renew { held } => {
+        Operation::Renew { held } | Operation::Relinquish { held } => {
             let denied = |(at, held): (usize, &fermata_protocol::request::Held)| {
                 (!key(Right::Lock, &held.key)).then_some(at)
             };
@@ -59,7 +59,7 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
             };
         }
         // Who gives something up needs no right to it: the session's secret is enough.
-        Operation::Leave { .. } | Operation::Relinquish { .. } => true,
+        Operation::Leave { .. } => true,
         // Whoever reads the latest value has to know whether somebody is about to change it.
         Operation::Queue { key: id } => key(Right::Lock, id) || key(Right::Read, id),
         Operation::Release { key: id, .. } => key(Right::Release, id),

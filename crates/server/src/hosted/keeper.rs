@@ -9,7 +9,7 @@ use fermata_protocol::base::{Micros, Now};
 use fermata_protocol::client::{Call, Endpoint, Event, SectionId, Session, Success, Ticket};
 use fermata_protocol::{Refusal, Reply, Request};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -36,7 +36,7 @@ struct Keeper {
     hosted: Arc<Hosted>,
     session: Session,
     /// In whose name it asks: whose session it is.
-    caller: Caller,
+    caller: Arc<Mutex<Caller>>,
     /// Requests at the node, by transmission: a number may be sent twice.
     sent: HashMap<u64, (u64, (bool, bool), Open)>,
     next_sent: u64,
@@ -65,7 +65,7 @@ const ANSWERS: usize = 1_024;
 /// Keeps a session until it has ended, or the node stops.
 pub(super) async fn keep(
     hosted: Arc<Hosted>,
-    (session, caller): (Session, Caller),
+    (session, caller): (Session, Arc<Mutex<Caller>>),
     life: Life,
     mut commands: mpsc::UnboundedReceiver<Command>,
     place: Option<Place>,
@@ -306,10 +306,12 @@ impl Keeper {
         let kind = kind(&request.operation);
         let sent = self.next_sent;
         self.next_sent += 1;
+        let caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        let caller = Caller::clone(&caller);
         match self
             .hosted
             .porter
-            .submit(&self.caller, request, sent, self.answers.clone())
+            .submit(&caller, request, sent, self.answers.clone())
         {
             Ok(open) => {
                 self.sent.insert(sent, (number, kind, open));

@@ -110,6 +110,8 @@ pub(crate) struct Kept {
     id: SessionId,
     /// Whose it is; none: nobody's that has a name.
     owner: Option<Arc<str>>,
+    /// In whose name it asks: what that one has shown last.
+    caller: Arc<Mutex<Caller>>,
     porter: Arc<Porter>,
     commands: mpsc::UnboundedSender<Command>,
 }
@@ -252,13 +254,16 @@ impl Hosted {
         place: Option<Place>,
     ) -> Kept {
         let session = Session::new(id, self.porter.home, &[keeper::HERE], options.hosted());
+        let owner = caller.principal().map(Into::into);
         let (commands, asked) = mpsc::unbounded_channel();
+        let caller = Arc::new(Mutex::new(caller.clone()));
         let asks = (session, caller.clone());
         tokio::spawn(keeper::keep(self.clone(), asks, life, asked, place));
         let porter = self.porter.clone();
         Kept {
             id,
-            owner: caller.principal().map(Into::into),
+            owner,
+            caller,
             porter,
             commands,
         }
@@ -272,6 +277,10 @@ impl Hosted {
         self.porter.access.admit(caller)?;
         let found = self.open().get(&session).cloned();
         let found = found.filter(|kept| kept.is_of(caller));
+        if let Some(kept) = &found {
+            let mut last = kept.caller.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = caller.clone();
+        }
         found.ok_or_else(|| not_kept(&self.porter))
     }
 

@@ -147,16 +147,19 @@ impl Hosted {
         let Operation::Write { key, value } = write else {
             return Err(unexpected(&write));
         };
-        // What the section does is not judged again: it is the node's.
-        let read = Operation::Read { key: key.clone() };
-        let bytes = value.as_ref().map_or(0, Bytes::len);
-        let names = self.porter.names();
-        let _used = self.porter.access.judge(caller, &names, &read, bytes)?;
-        let write = Operation::Write {
-            key: key.clone(),
-            value: None,
+        // What the section does is the node's: it is judged here, and once more when it may be
+        // long after.
+        let judge = |bytes: usize| {
+            let names = self.porter.names();
+            let read = Operation::Read { key: key.clone() };
+            let write = Operation::Write {
+                key: key.clone(),
+                value: None,
+            };
+            self.porter.access.judge(caller, &names, &write, 0)?;
+            self.porter.access.judge(caller, &names, &read, bytes)
         };
-        self.porter.access.judge(caller, &names, &write, 0)?;
+        let _used = judge(value.as_ref().map_or(0, Bytes::len))?;
         let place = self.place(caller)?;
         let session = self.porter.draw_secret().session();
         let life = Life {
@@ -166,8 +169,9 @@ impl Hosted {
         let asks = (session, Options::default());
         let kept = self.keep(&Caller::NODE, asks, life, Some(place));
         let wait = wait.unwrap_or(WAIT).min(WAIT_MAX);
-        let entered = Own::enter(kept, key, wait).await;
+        let entered = Own::enter(kept, key.clone(), wait).await;
         let own = entered.map_err(|refusal| not_changed(refusal, false))?;
+        judge(0)?;
         if !holds(own.value.as_ref()) {
             // Dropped, it is left.
             return Ok(Change::Failed(own.value.clone()));

@@ -393,9 +393,11 @@ impl Counted {
         let roster = &self.porter.roster;
         let (headers, from) = (request.headers(), self.place.address());
         let access = &self.porter.access;
-        access.who(headers, self.certificate.as_ref(), from, |label| {
-            roster.has(label)
-        })
+        let certificate = self.certificate.as_ref();
+        // Nodes send calls of MUSIC's on, and nothing else.
+        let forwarded = request.uri().path().starts_with(crate::music::ROOT);
+        let may_forward = |label: &str| forwarded && roster.has(label);
+        access.who(headers, certificate, from, may_forward)
     }
 }
 

@@ -260,12 +260,18 @@ async fn serve(
         })
         .and_then(|body| {
             let caller = caller.map_or(Caller::NOBODY, |Extension(caller)| caller);
-            music.store.porter.access.admit(&caller)?;
-            Call::parse(caller, method, &uri, (headers, body))
+            let access = &music.store.porter.access;
+            access.admit(&caller)?;
+            let used = access.count(&caller, body.len())?;
+            let by_node = caller.is_by_node() || !access.is_enabled();
+            let mut call = Call::parse(caller, method, &uri, (headers, body))?;
+            // Only a node gives a lock away.
+            call.moved = call.moved.filter(|_| by_node);
+            Ok((call, used))
         });
     let answer = match call {
         Err(failure) => Err(failure),
-        Ok(call) => match tokio::spawn(async move { music.dispatch(&call).await }).await {
+        Ok((call, _used)) => match tokio::spawn(async move { music.dispatch(&call).await }).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::error(
                 "the call was broken off by a defect or a stop; it may have taken effect",

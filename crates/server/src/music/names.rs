@@ -154,6 +154,9 @@ impl Locks {
             Some(Err(why)) => return Err(Failure::error(format!("Invalid lock. {column}: {why}"))),
             None => return Err(Failure::error("Invalid lock. It has no key")),
         };
+        // As the row has it, which is judged by that.
+        let row = shown(&value);
+        self.store.may(&call.caller, rights, &table, Some(&row))?;
         let key = self
             .store
             .key(unit_key(&table, &definition, &value))

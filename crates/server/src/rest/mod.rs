@@ -536,7 +536,11 @@ async fn healthz(rest: Asking) -> Handled {
         let body: String = lines.map(|line| line + "\n").collect();
         Ok(body.into_response())
     } else {
-        Err(Problem::unhealthy(rest.porter.ailment()))
+        let why = match rest.may_look() {
+            Ok(()) => rest.porter.ailment(),
+            Err(_) => "this node is not of use now: ask another".into(),
+        };
+        Err(Problem::unhealthy(why))
     }
 }
 
