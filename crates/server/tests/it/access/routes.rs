@@ -146,10 +146,10 @@ fn methods() -> Vec<(&'static str, Kind, Bytes)> {
                 ..Default::default()
             }
         ),
-        // Who gives something up needs no right to it, and is refused for its secret.
+        // Who gives something up needs no right to it, but may know of its keyspace.
         m!(
             "Fermata/Leave",
-            Known,
+            Role,
             v1::LeaveRequest {
                 header: h(),
                 keys: vec![leaving]
@@ -582,7 +582,7 @@ fn routes() -> Vec<(&'static str, &'static str, Kind, String, Value)> {
         ),
         // Its refs are gone, for who may not hold them.
         ("get", section, Known, is(section), none()),
-        ("delete", section, Known, is(section), none()),
+        ("delete", section, Role, is(section), none()),
         (
             "get",
             "/v1/sections/{id}/events",
