@@ -35,8 +35,8 @@ const TOKEN_MAX: usize = 16 << 10;
 const LEEWAY: u64 = 60;
 
 /// The word on a token while no keys could be had yet.
-pub(super) const NOT_YET: &str = "this node has not got the keys of the issuer of JWTs yet, and nothing was done: ask again, or \
-     another node";
+pub(super) const NOT_YET: &str = "this node has not got the keys of the issuer of JWTs yet, and \
+                                  nothing was done: ask again, or another node";
 
 /// One key of the issuer's.
 struct Key {
