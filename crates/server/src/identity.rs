@@ -380,6 +380,32 @@ mod tests {
         assert_eq!(opened(&dir).unwrap().id, first);
     }
 
+    /// One that knew of no access policy would let everybody in until it heard of one.
+    #[test]
+    fn a_node_that_joins_begins_with_the_catalogue() {
+        use fermata_protocol::catalogue::Catalogue;
+        use fermata_protocol::registry::Registry;
+        use fermata_protocol::settings::Settings;
+        let temp = tempfile::tempdir().unwrap();
+        let config = config(CLUSTER, NODE);
+        let settings = Settings::beginning(&config.timing, &config.limits, wire::VERSION);
+        let mut catalogue = Catalogue::default();
+        let policy = bytes::Bytes::from_static(b"{}");
+        catalogue.change_access(0, &policy, Planted::NONE).unwrap();
+        let admitted = Admitted {
+            name: NODE,
+            cluster: config.cluster.clone(),
+            registry: Registry::beginning(&config.cluster, settings),
+            catalogue: catalogue.clone(),
+        };
+        let identity = Identity::new(CLUSTER, NODE, Incarnation(5));
+        found(temp.path(), &identity, &admitted).unwrap();
+        let medium = medium(temp.path()).unwrap();
+        let (store, _) = Store::open(medium.disk.clone(), medium.options).unwrap();
+        let kept = store.get(&record::node("catalogue")).unwrap();
+        assert_eq!(kept, Some(wire::encode(&catalogue)));
+    }
+
     #[test]
     fn a_foreign_or_emptied_directory_is_refused() {
         let temp = tempfile::tempdir().unwrap();
