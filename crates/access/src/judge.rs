@@ -48,6 +48,14 @@ impl Keys {
         self.has_prefix(key) || (!self.tags.is_empty() && self.tags.contains(tag()))
     }
 
+    /// Whether any key that begins so may be among them.
+    fn touches(&self, prefix: &[u8]) -> bool {
+        let next = self.prefixes.partition_point(|known| **known < *prefix);
+        let next = self.prefixes.get(next);
+        let below = next.is_some_and(|known| known.starts_with(prefix));
+        below || !self.tags.is_empty() || self.has_prefix(prefix)
+    }
+
     fn is_empty(&self) -> bool {
         !self.all && self.prefixes.is_empty() && self.tags.is_empty()
     }
@@ -127,6 +135,13 @@ impl Grants {
     pub fn may_prefix(&self, right: Right, keyspace: &str, prefix: &[u8]) -> bool {
         let mut both = self.both(keyspace);
         both.any(|rights| rights.of(right).has_prefix(prefix))
+    }
+
+    /// Whether it has any right over keys of a keyspace that begin so, and so may know what they
+    /// are.
+    pub fn touches(&self, keyspace: &str, prefix: &[u8]) -> bool {
+        let mut both = self.both(keyspace);
+        both.any(|rights| rights.0.iter().any(|keys| keys.touches(prefix)))
     }
 
     /// Whether it has a right over all keyspaces, and so over what is the cluster's.

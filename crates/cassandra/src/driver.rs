@@ -60,6 +60,9 @@ pub(crate) async fn open(settings: &Settings) -> Result<Session, String> {
         .connection_timeout(settings.timeouts.connect)
         .keyspaces_to_fetch([settings.keyspace.clone()])
         .tcp_nodelay(true);
+    if let Some(trust) = &settings.tls {
+        builder = builder.tls_context(Some(trust.following()));
+    }
     if let Some(name) = &settings.username {
         builder = builder.user(name, settings.password.clone().unwrap_or_default());
     }

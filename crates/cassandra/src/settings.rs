@@ -1,5 +1,6 @@
 //! What an operator says about the Cassandra to use.
 
+use fermata_tls::Trust;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +26,9 @@ pub struct Settings {
     pub username: Option<String>,
     /// Its password.
     pub password: Option<String>,
+    /// With it, TLS 1.3 alone is spoken to the servers, whose certificates name the address at
+    /// which each is reached.
+    pub tls: Option<Trust>,
     /// Whether servers with Paxos v1 will do: every update then costs a trip more, a refused one
     /// two; and v1 is not safe while replicas of a key are added or replaced.
     pub allow_paxos_v1: bool,
@@ -77,6 +81,7 @@ impl Settings {
             create_schema: true,
             username: None,
             password: None,
+            tls: None,
             allow_paxos_v1: false,
             allow_few_replicas: false,
             timeouts: Timeouts::default(),
@@ -149,6 +154,7 @@ impl fmt::Debug for Settings {
             .field("create_schema", &self.create_schema)
             .field("username", &self.username)
             .field("password", &self.password.as_ref().map(|_| "(not shown)"))
+            .field("tls", &self.tls)
             .field("allow_paxos_v1", &self.allow_paxos_v1)
             .field("allow_few_replicas", &self.allow_few_replicas)
             .field("timeouts", &self.timeouts)

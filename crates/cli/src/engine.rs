@@ -7,6 +7,7 @@ use std::time::Duration;
 use fermata_cassandra as cassandra;
 use fermata_engine::{Engine, Service, Settings};
 use fermata_server::config::{EngineConfig, EngineKind, Resolved};
+use fermata_tls::Trust;
 use fermata_zookeeper as zookeeper;
 
 use crate::exit::{Exit, Failure};
@@ -28,11 +29,15 @@ pub(crate) async fn service(resolved: &Resolved) -> Result<Arc<dyn Service>, Fai
     };
     let mut settings = settings(resolved, engine)?;
     let refused = |why: String| Failure::new(Exit::Unavailable, why);
-    let tables = tables(engine);
+    let trust = engine
+        .tls()
+        .and_then(|files| files.map(Trust::read).transpose());
+    let trust = trust.map_err(|why| Failure::usage(format!("TLS to the stores: {why}")))?;
+    let tables = tables(engine, trust.clone());
     tables.check().map_err(Failure::usage)?;
     // What is wrong with the locks is found before anything is made for the data.
     let locks = match engine.kind {
-        EngineKind::ZooKeeperCassandra => Some(locks(engine).await.map_err(refused)?),
+        EngineKind::ZooKeeperCassandra => Some(locks(engine, trust).await.map_err(refused)?),
         _ => None,
     };
     let data = cassandra::CassandraStore::connect(tables).await;
@@ -52,11 +57,15 @@ pub(crate) async fn service(resolved: &Resolved) -> Result<Arc<dyn Service>, Fai
     })
 }
 
-async fn locks(engine: &EngineConfig) -> Result<zookeeper::ZookeeperStore, String> {
+async fn locks(
+    engine: &EngineConfig,
+    tls: Option<Trust>,
+) -> Result<zookeeper::ZookeeperStore, String> {
     let locks = zookeeper::ZookeeperStore::connect(zookeeper::Settings {
         servers: engine.zookeeper.clone(),
         root: format!("{ROOT}/{}", engine.keyspace),
         timeout: PATIENCE,
+        tls,
     });
     // A leader that was deposed may answer a `sync`: a look at the lock that decides on an
     // acknowledgement asks a quorum.
@@ -79,12 +88,13 @@ fn settings(resolved: &Resolved, engine: &EngineConfig) -> Result<Settings, Fail
     })
 }
 
-fn tables(engine: &EngineConfig) -> cassandra::Settings {
+fn tables(engine: &EngineConfig, tls: Option<Trust>) -> cassandra::Settings {
     let replication = engine.replication.iter();
     let replication = replication.map(|(dc, copies)| (dc.clone(), u32::from(*copies)));
     cassandra::Settings {
         username: engine.username.clone(),
         password: engine.password.as_ref().map(|secret| secret.0.clone()),
+        tls,
         allow_paxos_v1: engine.allow_paxos_v1,
         allow_few_replicas: engine.allow_few_replicas,
         ..cassandra::Settings::new(

@@ -395,20 +395,18 @@ impl Resolved {
 }
 
 impl ServerConfig {
-    /// Reads a TOML file. A relative `cluster_file`, `data_dir`, `engine.password_file` or file of
-    /// `[tls]`, `[jwt]` or `[audit]` is taken relative to it.
+    /// Reads a TOML file. A relative `cluster_file`, `data_dir`, or file of `[engine]`, `[tls]`,
+    /// `[jwt]` or `[audit]` is taken relative to it.
     ///
     /// # Errors
     /// One sentence that names the file, line and field.
     pub fn load(path: &Path) -> Result<ServerConfig, String> {
         let mut config: ServerConfig = parse(path)?;
-        let files = [&mut config.cluster_file, &mut config.engine.password_file];
         let data = Some(&mut config.data_dir).filter(|data| !is_empty(data));
-        for file in files
-            .map(Option::as_mut)
+        for file in [config.cluster_file.as_mut(), data]
             .into_iter()
-            .chain([data])
             .flatten()
+            .chain(config.engine.files())
             .chain(config.tls.files())
             .chain(config.jwt.ca.as_mut())
             .chain(config.audit.file.as_mut())

@@ -17,6 +17,8 @@
 use crate::mailbox::Call;
 use crate::metrics::Metrics;
 use fermata_engine::Service;
+use fermata_protocol::catalogue::Access;
+use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply, Request};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,8 @@ pub(crate) struct Engine {
     brief: watch::Sender<usize>,
     /// True once nothing is served any more.
     ended: watch::Sender<bool>,
+    /// The access policy as it was read last, or made here.
+    access: watch::Sender<Option<Access>>,
 }
 
 /// Counts a request as open until it is dropped.
@@ -58,7 +62,24 @@ impl Engine {
             metrics,
             brief: watch::Sender::new(0),
             ended: watch::Sender::new(false),
+            access: watch::Sender::new(None),
         }
+    }
+
+    /// Tells of each access policy that is learnt.
+    pub(crate) fn access(&self) -> watch::Receiver<Option<Access>> {
+        self.access.subscribe()
+    }
+
+    /// Learns of an access policy, which may be an old one.
+    pub(crate) fn learn(&self, access: Access) {
+        self.access.send_if_modified(|known| {
+            let newer = (known.as_ref()).is_none_or(|known| known.version < access.version);
+            if newer {
+                *known = Some(access);
+            }
+            newer
+        });
     }
 
     /// Begins a request; aborting it gives it up.
@@ -85,10 +106,21 @@ impl Engine {
 
     async fn answer(&self, request: Request, call: Call) {
         let (answers, mut told) = mpsc::unbounded_channel();
+        let mut made = match &request.operation {
+            Operation::ChangeAccess { after, policy } => Some(Access {
+                version: after + 1,
+                policy: policy.clone(),
+            }),
+            _ => None,
+        };
         let mut serving = self.service.clone().serve(request, answers);
         let mut tell = Some(call);
         // Passes an answer on; after the last one the call is gone, and its permits with it.
-        let mut pass = |reply| {
+        let mut pass = |reply: Reply| {
+            // Whoever is told that a policy is changed finds it so here.
+            if let (Reply::Done { .. }, Some(made)) = (&reply, made.take()) {
+                self.learn(made);
+            }
             tell = tell.take().filter(|call| !call.tell(reply, &self.metrics));
             tell.is_some()
         };

@@ -31,6 +31,8 @@ pub mod config;
 mod descriptors;
 mod driver;
 mod engine;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod grpc;
 mod hosted;
 mod identity;

@@ -97,11 +97,9 @@ pub(crate) struct Porter {
     /// Secrets drawn for clients without one of their own.
     drawn: AtomicU64,
     /// Who may do what.
-    pub(crate) access: Access,
+    pub(crate) access: Arc<Access>,
     /// Requests that are judged again while they are open.
     lasting: Arc<AllLasting>,
-    /// Where another engine's access policy is told.
-    engine_access: watch::Sender<Option<fermata_protocol::catalogue::Access>>,
 }
 
 /// An open request; dropping it cancels it.
@@ -190,14 +188,13 @@ impl Porter {
         (tls, audit): (Option<Arc<Keeper>>, Audit),
     ) -> Porter {
         let config = &resolved.config;
-        let engine_access = watch::Sender::new(None);
         let words = (resolved.jwt.clone(), audit);
         let access = match &backend {
             Backend::Driver(mailbox) => {
                 let dir = Some(resolved.data_dir.clone());
                 Access::new(mailbox.access.subscribe(), dir, words)
             }
-            Backend::Engine(_) => Access::new(engine_access.subscribe(), None, words),
+            Backend::Engine(engine) => Access::new(engine.access(), None, words),
         };
         let catalogue = fermata_protocol::base::Keyspace::built_in();
         Porter {
@@ -234,7 +231,6 @@ impl Porter {
             drawn: AtomicU64::new(0),
             access,
             lasting: Arc::default(),
-            engine_access,
             backend,
             metrics,
         }
@@ -614,7 +610,11 @@ impl Porter {
         let (found, again) = match &self.backend {
             Backend::Driver(_) => (self.look_at_node().await, LOOK),
             Backend::Engine(engine) => {
-                self.look_at_access().await;
+                // While it cannot tell, the last policy counts.
+                let asked = tokio::time::timeout(KEEPER, self.ask_self(Operation::Access)).await;
+                if let Ok(Ok(Reply::Access(access))) = asked {
+                    engine.learn(access);
+                }
                 (engine.health().await.map(|()| (true, vec![])), ASK)
             }
         };
@@ -627,22 +627,6 @@ impl Porter {
             let _ = tokio::time::timeout(KEEPER, self.refresh_names()).await;
         }
         again
-    }
-
-    /// Asks another engine for the access policy. While it cannot tell, the last one counts.
-    async fn look_at_access(&self) {
-        let asked = tokio::time::timeout(KEEPER, self.ask_self(Operation::Access)).await;
-        if let Ok(Ok(Reply::Access(access))) = asked {
-            self.engine_access.send_if_modified(|shown| {
-                let newer = shown
-                    .as_ref()
-                    .is_none_or(|shown| shown.version < access.version);
-                if newer {
-                    *shown = Some(access);
-                }
-                newer
-            });
-        }
     }
 
     /// Whether the native node is healthy, and a line for each keyspace that is not.

@@ -2,8 +2,11 @@
 
 use crate::files::{Files, Text};
 use crate::{VERSIONS, error, provider};
-use rustls::ClientConfig;
-use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,8 +25,24 @@ struct Shared {
 
 struct Present {
     text: Text,
-    config: Arc<ClientConfig>,
+    usable: Usable,
     looked: Instant,
+}
+
+/// What can be done with the text of the files.
+#[derive(Clone)]
+struct Usable {
+    config: Arc<ClientConfig>,
+    /// What the configuration judges others by.
+    verifier: Arc<WebPkiServerVerifier>,
+}
+
+/// The text of the files, for libraries that read it themselves.
+pub struct Pem {
+    /// Certificates of authorities.
+    pub ca: String,
+    /// The certificate that is shown, and its key: a secret.
+    pub own: Option<(String, String)>,
 }
 
 impl fmt::Debug for Trust {
@@ -39,10 +58,10 @@ impl Trust {
     /// One sentence that names the file.
     pub fn read(files: Files) -> Result<Trust, String> {
         let text = files.read()?;
-        let config = config(&files, &text)?;
+        let usable = usable(&files, &text)?;
         let now = Mutex::new(Present {
             text,
-            config,
+            usable,
             looked: Instant::now(),
         });
         Ok(Trust(Arc::new(Shared { files, now })))
@@ -50,32 +69,62 @@ impl Trust {
 
     /// For the next connection. Files that have changed are taken if they can be.
     pub fn config(&self) -> Arc<ClientConfig> {
+        self.present(|now| now.usable.config.clone())
+    }
+
+    /// For all connections to come, where a library takes one configuration for its life: each
+    /// handshake goes by the files as [`Trust::config`] would take them then.
+    pub fn following(&self) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::clone(&self.config());
+        let follows = Arc::new(Following(self.clone()));
+        config.client_auth_cert_resolver = follows.clone();
+        config.dangerous().set_certificate_verifier(follows);
+        Arc::new(config)
+    }
+
+    /// What is in the files, as [`Trust::config`] takes it.
+    pub fn pem(&self) -> Pem {
+        // Whatever is beside the certificates of a file, they are ASCII.
+        let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.present(|now| Pem {
+            ca: read(&now.text.ca),
+            own: (now.text.own.as_ref()).map(|(shown, key)| (read(shown), read(key))),
+        })
+    }
+
+    fn present<T>(&self, take: impl FnOnce(&Present) -> T) -> T {
         let now = self.0.now.lock();
         let mut now = now.unwrap_or_else(PoisonError::into_inner);
         if now.looked.elapsed() >= LOOK {
             now.looked = Instant::now();
             if let Ok(text) = self.0.files.read()
                 && text != now.text
-                && let Ok(config) = config(&self.0.files, &text)
+                && let Ok(usable) = usable(&self.0.files, &text)
             {
-                (now.text, now.config) = (text, config);
+                (now.text, now.usable) = (text, usable);
             }
         }
-        now.config.clone()
+        take(&now)
+    }
+
+    fn verifier(&self) -> Arc<WebPkiServerVerifier> {
+        self.present(|now| now.usable.verifier.clone())
     }
 }
 
-fn config(files: &Files, text: &Text) -> Result<Arc<ClientConfig>, String> {
+fn usable(files: &Files, text: &Text) -> Result<Usable, String> {
     let material = files.understand(text)?;
-    let failed = |error: rustls::Error| match &files.own {
+    let failed = |error: Error| match &files.own {
         Some((certificate, _)) => {
             format!("{}: {}", certificate.display(), error::sentence(&error))
         }
         None => error::sentence(&error),
     };
+    let verifier = WebPkiServerVerifier::builder_with_provider(material.roots, provider());
+    let verifier = verifier.build().map_err(|error| error.to_string())?;
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(VERSIONS).map_err(failed)?;
-    let builder = builder.with_root_certificates(material.roots);
+    let builder = builder.with_webpki_verifier(verifier.clone());
     let mut config = match material.own {
         Some(chain) => builder
             .with_client_auth_cert(chain.certificates, chain.key)
@@ -83,5 +132,59 @@ fn config(files: &Files, text: &Text) -> Result<Arc<ClientConfig>, String> {
         None => builder.with_no_client_auth(),
     };
     config.resumption = Resumption::disabled();
-    Ok(Arc::new(config))
+    let config = Arc::new(config);
+    Ok(Usable { config, verifier })
+}
+
+/// Judges, and shows, by what is in the files at the time.
+#[derive(Debug)]
+struct Following(Trust);
+
+impl ServerCertVerifier for Following {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let present = self.0.verifier();
+        present.verify_server_cert(end_entity, intermediates, host, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let present = self.0.verifier();
+        present.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let present = self.0.verifier();
+        present.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.verifier().supported_verify_schemes()
+    }
+}
+
+impl ResolvesClientCert for Following {
+    fn resolve(&self, hints: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let shown = self.0.config().client_auth_cert_resolver.clone();
+        shown.resolve(hints, schemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        self.0.config().client_auth_cert_resolver.has_certs()
+    }
 }

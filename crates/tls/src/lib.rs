@@ -28,19 +28,28 @@ mod keeper;
 mod name;
 mod verify;
 
-pub use client::Trust;
+pub use client::{Pem, Trust};
 pub use error::{refused, why};
 pub use files::Files;
 pub use keeper::{Admits, Ending, Keeper, Own, PEERS_PROTOCOL};
 pub use name::Name;
 pub use rustls;
 
+use rustls::ProtocolVersion;
 use rustls::crypto::CryptoProvider;
 use std::sync::Arc;
 
-/// What computes.
+/// What computes: the ciphers of TLS 1.3.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    let mut provider = rustls::crypto::ring::default_provider();
+    (provider.cipher_suites).retain(|suite| suite.version().version == ProtocolVersion::TLSv1_3);
+    Arc::new(provider)
+}
+
+/// Makes it what computes for libraries that make their own configuration, so that they speak
+/// TLS 1.3 alone, too. Whatever the process has chosen before stays.
+pub fn install() {
+    let _ = CryptoProvider::clone(&provider()).install_default();
 }
 
 /// When a certificate is over, seconds since 1970; none: it cannot be read.

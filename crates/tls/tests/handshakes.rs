@@ -370,6 +370,32 @@ async fn an_authority_is_replaced_without_a_stop() {
     }
 }
 
+/// A library that takes one configuration for its life: what it shows, and whom it believes, is what
+/// the files say by then.
+#[tokio::test]
+async fn one_configuration_follows_the_files() {
+    let (old, new) = (Desk::new(), Desk::new());
+    for desk in [&old, &new] {
+        desk.sign("a", &node(CLUSTER, "a"), days(-1, 1));
+        desk.sign("app", &client("app"), days(-1, 1));
+    }
+    let follows = Trust::read(old.files("app")).unwrap().following();
+    let served = |desk: &Desk| desk.keeper("a", "a").faces();
+    let meets = async |desk: &Desk| meet(served(desk), follows.clone(), "127.0.0.1").await;
+    assert_eq!(meets(&old).await, (None, None));
+    let (_, refused) = meets(&new).await;
+    assert_said(&refused, "authority");
+    let elsewhere = meet(served(&old), follows.clone(), "elsewhere").await;
+    assert!(elsewhere.1.is_some(), "a host that the certificate lacks");
+    for file in ["ca.pem", "app.pem", "app.key"] {
+        std::fs::copy(new.path(file), old.path(file)).unwrap();
+    }
+    let alone = new;
+    while meets(&alone).await != (None, None) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 #[test]
 fn a_key_is_readable_for_its_owner_alone_also_where_it_replaces_one() {
     use std::os::unix::fs::PermissionsExt;

@@ -10,12 +10,13 @@
 //! first: `peek` costs a trip to it. Having had to go further, the process tries the nearer ones
 //! again every [`HOMING`], and moves when one takes it.
 
+use fermata_tls::{Pem, Trust};
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time;
-use zookeeper_client::{Client, Error, SessionState};
+use zookeeper_client::{Client, Connector, Error, SessionState, TlsOptions};
 
 /// How often servers nearer than the present one are tried.
 pub(crate) const HOMING: Duration = Duration::from_secs(20);
@@ -61,14 +62,19 @@ impl State {
 pub(crate) struct Link {
     servers: Vec<String>,
     timeout: Duration,
+    tls: Option<Trust>,
     state: Mutex<State>,
 }
 
 impl Link {
-    pub(crate) fn new(servers: Vec<String>, timeout: Duration) -> Arc<Link> {
+    pub(crate) fn new(servers: Vec<String>, timeout: Duration, tls: Option<Trust>) -> Arc<Link> {
+        if tls.is_some() {
+            fermata_tls::install();
+        }
         Arc::new(Link {
             servers,
             timeout,
+            tls,
             state: Mutex::default(),
         })
     }
@@ -112,13 +118,26 @@ impl Link {
             let connector = Client::connector()
                 .with_session_timeout(session)
                 .with_fail_eagerly();
-            match time::timeout(each, connector.connect(address)).await {
+            match time::timeout(each, self.reach(connector, address)).await {
                 Ok(Ok(client)) => return Ok(Live { client, server }),
                 Ok(Err(error)) => last = error,
                 Err(_) => last = Error::Timeout,
             }
         }
         Err(last)
+    }
+
+    /// A session with one server.
+    async fn reach(&self, connector: Connector, address: &str) -> Result<Client, Error> {
+        let Some(trust) = &self.tls else {
+            return connector.connect(address).await;
+        };
+        let Pem { ca, own } = trust.pem();
+        let mut options = TlsOptions::new().with_pem_ca(&ca)?;
+        if let Some((certificate, key)) = own {
+            options = options.with_pem_identity(&certificate, &key)?;
+        }
+        connector.with_tls(options).secure_connect(address).await
     }
 
     /// Waits for an answer, at most the timeout.

@@ -4,12 +4,15 @@
 use crate::path::{self, COMPONENT_LIMIT};
 use crate::session::{Link, Tried};
 use crate::store::{OPEN, STATE_LIMIT, Settings, nothing};
+use fermata_tls::Trust;
+use fermata_tls::rustls::pki_types::ServerName;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time;
+use tokio_rustls::TlsConnector;
 use zookeeper_client::{Client, Error};
 
 /// The first version with all that is used here (creation that tells the node's stat, removal of
@@ -40,7 +43,22 @@ pub(crate) fn check(settings: &Settings) -> Result<Vec<String>, String> {
             "`{bad}` is not the address of a ZooKeeper server; write HOST:PORT"
         ));
     }
+    let judged = |server: &&String| server_name(server).is_none();
+    if settings.tls.is_some()
+        && let Some(bad) = settings.servers.iter().find(judged)
+    {
+        return Err(format!(
+            "`{bad}` has no host that a certificate could name; write HOST:PORT as its certificate \
+             has it"
+        ));
+    }
     Ok(settings.servers.clone())
+}
+
+/// By what a server's certificate is judged.
+fn server_name(server: &str) -> Option<ServerName<'static>> {
+    let (host, _) = server.rsplit_once(':')?;
+    ServerName::try_from(host.to_owned()).ok()
 }
 
 /// What the servers said of themselves.
@@ -63,12 +81,13 @@ enum Status {
 pub(crate) const PROBE: &str = "probe";
 
 /// Asks every server for its status (the command `srvr`, which operators may forbid).
-pub(crate) async fn survey(servers: &[String], timeout: Duration) -> Result<Survey, String> {
+pub(crate) async fn survey(settings: &Settings) -> Result<Survey, String> {
+    let (servers, timeout) = (&settings.servers, settings.timeout);
     let mut asked = JoinSet::new();
     for server in servers {
-        let server = server.clone();
+        let (server, tls) = (server.clone(), settings.tls.clone());
         asked.spawn(async move {
-            let status = match time::timeout(timeout, status(&server)).await {
+            let status = match time::timeout(timeout, status(&server, tls)).await {
                 Ok(status) => status,
                 Err(_) => Status::Unreachable(format!("no answer within {timeout:?}")),
             };
@@ -110,11 +129,28 @@ pub(crate) async fn survey(servers: &[String], timeout: Duration) -> Result<Surv
 }
 
 /// One server's status.
-async fn status(server: &str) -> Status {
-    let mut stream = match TcpStream::connect(server).await {
+async fn status(server: &str, tls: Option<Trust>) -> Status {
+    let stream = match TcpStream::connect(server).await {
         Ok(stream) => stream,
         Err(error) => return Status::Unreachable(error.to_string()),
     };
+    let (Some(trust), Some(name)) = (tls, server_name(server)) else {
+        return said(stream).await;
+    };
+    match TlsConnector::from(trust.config())
+        .connect(name, stream)
+        .await
+    {
+        Ok(stream) => said(stream).await,
+        Err(error) => {
+            let why = fermata_tls::why(&error);
+            Status::Unreachable(why.unwrap_or_else(|| error.to_string()))
+        }
+    }
+}
+
+/// What a server says that was reached.
+async fn said(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Status {
     let mut said = Vec::new();
     // Whatever goes wrong now, somebody is there.
     if stream.write_all(b"srvr").await.is_ok() {
@@ -246,6 +282,7 @@ mod tests {
                 servers: servers.iter().map(|s| (*s).to_owned()).collect(),
                 root: root.to_owned(),
                 timeout: Duration::from_millis(millis),
+                tls: None,
             })
             .unwrap_err()
         };

@@ -7,6 +7,7 @@ use crate::{path, startup};
 use bytes::Bytes;
 use fermata_engine::{LockStore, Row, StoreError, Swapped, Version};
 use fermata_protocol::base::KeyId;
+use fermata_tls::Trust;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) const OPEN: CreateOptions<'static> =
     CreateMode::Persistent.with_acls(Acls::anyone_all());
 
 /// Where the servers are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// `HOST:PORT` of each server, the nearest first.
     pub servers: Vec<String>,
@@ -32,6 +33,9 @@ pub struct Settings {
     pub root: String,
     /// How long an operation waits for a session, and then for its answer, at most.
     pub timeout: Duration,
+    /// With it, TLS 1.3 alone is spoken to the servers, whose certificates name the host of
+    /// `servers`.
+    pub tls: Option<Trust>,
 }
 
 /// What stands behind a [`LockStore::read`].
@@ -89,8 +93,8 @@ impl ZookeeperStore {
     /// One sentence that says what is wrong and what to do.
     pub async fn connect(settings: Settings) -> Result<ZookeeperStore, String> {
         let servers = startup::check(&settings)?;
-        let found = startup::survey(&servers, settings.timeout).await?;
-        let link = Link::new(servers.clone(), settings.timeout);
+        let found = startup::survey(&settings).await?;
+        let link = Link::new(servers.clone(), settings.timeout, settings.tls);
         startup::probe(&link, &settings.root, &found).await?;
         let describe = format!(
             "Apache ZooKeeper {} at {} below {}, operations give up after {:?}",

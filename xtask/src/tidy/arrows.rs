@@ -73,8 +73,14 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("leader", &["fermata-client"]),
     ("fermata-lab", &["fermata-sim", "fermata-check"]),
     ("fermata-engine", &["fermata-protocol", "fermata-check"]),
-    ("fermata-cassandra", &["fermata-protocol", "fermata-engine"]),
-    ("fermata-zookeeper", &["fermata-protocol", "fermata-engine"]),
+    (
+        "fermata-cassandra",
+        &["fermata-protocol", "fermata-engine", "fermata-tls"],
+    ),
+    (
+        "fermata-zookeeper",
+        &["fermata-protocol", "fermata-engine", "fermata-tls"],
+    ),
     ("fermata-peers", &[]),
     ("xtask", &["fermata-peers"]),
 ];

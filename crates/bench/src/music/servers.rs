@@ -420,6 +420,7 @@ async fn engine(
                 servers: vec![server],
                 root: "/fermata".to_owned(),
                 timeout: Duration::from_secs(20),
+                tls: None,
             };
             let locks = fermata_zookeeper::ZookeeperStore::connect(settings).await;
             let locks = Arc::new(locks.map_err(|why| anyhow!(why))?);

@@ -130,6 +130,7 @@ impl Servers {
             servers,
             root: format!("/{}", keyspace()),
             timeout: Duration::from_secs(4),
+            tls: None,
         };
         let store = Zookeeper::connect(settings).await.expect("a store");
         Arc::new(store.with_reads(Reads::Quorum))

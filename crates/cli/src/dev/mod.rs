@@ -75,7 +75,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<u8, Failure> {
 /// One sentence.
 pub(crate) fn engine(args: EngineArgs) -> Result<EngineConfig, Failure> {
     let mut engine = args.config().map_err(Failure::usage)?;
-    if let Some(file) = &mut engine.password_file {
+    for file in engine.files() {
         *file =
             std::path::absolute(&*file).map_err(|error| Failure::local(file.display(), error))?;
     }

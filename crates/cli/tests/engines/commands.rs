@@ -1,30 +1,12 @@
 //! The command line against nodes on the engines.
 
-use crate::nodes::{Nodes, on_cassandra, on_zookeeper};
+use crate::nodes::{Nodes, json, on_cassandra, on_zookeeper, run, says};
 use fermata_server::config::LimitsConfig;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 const FERMATA: &str = env!("CARGO_BIN_EXE_fermata");
-
-/// Runs a command to its end.
-fn run(nodes: &Nodes, args: &[&str]) -> Output {
-    nodes.client().args(args).output().expect("it runs")
-}
-
-/// What a command that must succeed printed.
-fn says(nodes: &Nodes, args: &[&str]) -> String {
-    let output = run(nodes, args);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-fn json(nodes: &Nodes, args: &[&str]) -> Value {
-    let said = says(nodes, &[args, &["--json"]].concat());
-    serde_json::from_str(&said).expect("JSON")
-}
 
 /// How a command that must fail ended, and what it said.
 fn fails(nodes: &Nodes, args: &[&str]) -> (i32, String) {

@@ -1,6 +1,7 @@
 //! The engines over Cassandra and `ZooKeeper`, from the outside: the one binary and the client
 //! library as people use them, on real servers. What the native engine is held to, they are.
 
+mod access;
 #[path = "../common/mod.rs"]
 mod common;
 #[macro_use]
@@ -16,5 +17,6 @@ mod nodes;
 #[path = "../common/ports.rs"]
 mod ports;
 mod refusals;
+mod tls;
 
 use client::Cluster;

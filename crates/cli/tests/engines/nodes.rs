@@ -5,9 +5,10 @@ use fermata_peers::{Cluster, System, trio};
 use fermata_server::config::{EngineConfig, EngineKind, LimitsConfig};
 use fermata_server::{ClusterConfig, NodeConfig, ServerConfig};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::runtime::Builder;
@@ -99,6 +100,11 @@ impl Nodes {
     /// Starts nodes, the first one before the others: a table that one node has just created may
     /// not serve another one yet. All serve when this returns.
     pub(crate) async fn start(nodes: u32, limits: LimitsConfig) -> Nodes {
+        Nodes::on(engine(KIND.get()), nodes, limits).await
+    }
+
+    /// The same, on these stores.
+    pub(crate) async fn on(engine: EngineConfig, nodes: u32, limits: LimitsConfig) -> Nodes {
         static TURNS: [Mutex<()>; 4] = [const { Mutex::const_new(()) }; 4];
         let (first, turn) = tokio::select! {
             turn = TURNS[0].lock() => (2, turn),
@@ -106,7 +112,6 @@ impl Nodes {
             turn = TURNS[2].lock() => (62, turn),
             turn = TURNS[3].lock() => (92, turn),
         };
-        let engine = engine(KIND.get());
         let node = |name: u32| NodeConfig {
             name,
             label: format!("n{name}"),
@@ -246,4 +251,22 @@ impl Drop for Nodes {
             }
         }
     }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(nodes: &Nodes, args: &[&str]) -> Output {
+    nodes.client().args(args).output().expect("it runs")
+}
+
+/// What a command that must succeed printed.
+pub(crate) fn says(nodes: &Nodes, args: &[&str]) -> String {
+    let output = run(nodes, args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+pub(crate) fn json(nodes: &Nodes, args: &[&str]) -> Value {
+    let said = says(nodes, &[args, &["--json"]].concat());
+    serde_json::from_str(&said).expect("JSON")
 }

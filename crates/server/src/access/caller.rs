@@ -88,6 +88,18 @@ impl Caller {
         }
     }
 
+    /// The same principal, judged anew: the node knows whose something is that it keeps.
+    pub(crate) fn unjudged(&self) -> Caller {
+        let who = match &self.who {
+            Who::For(principal) => Who::Known(Arc::new(Identity {
+                principal: principal.to_string(),
+                proof: Proof::Peer,
+            })),
+            who => who.clone(),
+        };
+        Caller { who, ..*self }
+    }
+
     /// The node, for this caller, whom it has judged.
     pub(crate) fn judged(&self) -> Caller {
         let who = match self.principal() {
@@ -144,6 +156,22 @@ impl Shown {
         let (name, password) = text.split_once(':').ok_or(wrong)?;
         let token = Token::parse(password).ok_or(wrong)?;
         Ok(Shown::Basic(name.to_owned(), token))
+    }
+}
+
+/// What a stranger shows.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Ok(header) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match Shown::parse(header) {
+        Ok(Shown::Token(token) | Shown::Basic(_, token)) => {
+            let again = Shown::parse(&format!("Bearer {}", token.reveal()));
+            assert!(matches!(again, Ok(Shown::Token(again)) if again.id() == token.id()));
+        }
+        Ok(Shown::Jwt(token)) => super::jwt::fuzz(&token),
+        Err(why) => assert!(!why.is_empty()),
     }
 }
 

@@ -210,12 +210,24 @@ impl Issuer {
         read(&bytes)
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzz"))]
     fn with(config: JwtConfig, keys: &[u8]) -> Issuer {
         let issuer = Issuer::new(config);
         *issuer.keys.write().unwrap() = Arc::new(read(keys).unwrap());
         issuer
     }
+}
+
+/// A stranger's JWT. The key is that of RFC 8037, appendix A.2.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) fn fuzz(token: &str) {
+    use std::sync::LazyLock;
+    static ISSUER: LazyLock<Issuer> = LazyLock::new(|| {
+        let keys = br#"{"keys":[{"kty":"OKP","crv":"Ed25519",
+            "x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+        Issuer::with(JwtConfig::default(), keys)
+    });
+    assert!(ISSUER.judge(token, 0).is_err(), "nobody has its key");
 }
 
 /// What is at an address, of a server that one of these authorities vouches for.

@@ -32,7 +32,9 @@ mod view;
 use crate::clock;
 use crate::config::JwtConfig;
 pub(crate) use audit::{Audit, Entry};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use caller::fuzz;
 pub(crate) use caller::{Caller, Certificate, Who};
 use caller::{Identity, Proof, Shown};
 use fermata_access::{Grants, Judge, Policy, Right};
@@ -41,9 +43,11 @@ use fermata_protocol::catalogue::Access as Document;
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal};
 use jwt::Issuer;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use recovery::Recovery;
 pub use recovery::{RECOVERY_LASTS, recover};
 use rights::Verdict;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -55,6 +59,17 @@ pub(crate) use view::View;
 
 /// By it one node tells another for whom it sends a call on.
 pub(crate) const ON_BEHALF: &str = "fermata-on-behalf-of";
+
+/// The value of [`ON_BEHALF`] for a principal: names may have letters that headers have not.
+pub(crate) fn behalf_of(principal: &str) -> Option<HeaderValue> {
+    let escaped = utf8_percent_encode(principal, NON_ALPHANUMERIC);
+    HeaderValue::from_str(&escaped.to_string()).ok()
+}
+
+fn on_behalf(headers: &HeaderMap) -> Option<String> {
+    let name = percent_decode(headers.get(ON_BEHALF)?.as_bytes()).decode_utf8();
+    name.ok().map(Cow::into_owned)
+}
 
 /// How long a stream's caller is believed without being looked at.
 const LOOK: Duration = Duration::from_secs(30);
@@ -100,7 +115,7 @@ impl Judged {
 }
 
 /// What may be done of a request.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Judgement {
     /// What is left out of the answer; none: nothing.
     pub(crate) view: Option<View>,
@@ -127,8 +142,8 @@ impl Access {
         newest: watch::Receiver<Option<Document>>,
         dir: Option<PathBuf>,
         (issuer, audit): (Option<JwtConfig>, Audit),
-    ) -> Access {
-        Access {
+    ) -> Arc<Access> {
+        Arc::new(Access {
             issuer: issuer.map(|config| Arc::new(Issuer::new(config))),
             audit: Arc::new(audit),
             newest,
@@ -136,7 +151,7 @@ impl Access {
             accounts: Accounts::default(),
             everything: Arc::new(Grants::all()),
             recovery: Recovery::new(dir),
-        }
+        })
     }
 
     /// The policy as the node knows it now.
@@ -210,9 +225,8 @@ impl Access {
                 known(name.clone(), Proof::Certificate(*until))
             }
             Some(Certificate::Node(label)) => {
-                let behalf = headers.get(ON_BEHALF).and_then(|name| name.to_str().ok());
-                match behalf.filter(|_| may_forward(label)) {
-                    Some(name) => known(name.to_owned(), Proof::Peer),
+                match on_behalf(headers).filter(|_| may_forward(label)) {
+                    Some(name) => known(name, Proof::Peer),
                     None => caller(Who::Peer(label.clone())),
                 }
             }
@@ -376,7 +390,7 @@ impl Access {
     /// [`Code::Unauthenticated`], [`Code::Forbidden`], or [`Code::Busy`] beyond a quota; nothing
     /// was done.
     pub(crate) fn judge(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         names: &Arc<Names>,
         operation: &Operation,
@@ -413,7 +427,8 @@ impl Access {
             Operation::Enter { .. } | Operation::Resume { .. } | Operation::Keyspaces
         );
         let view = (shown || !denied.is_empty()).then(|| View {
-            grants,
+            access: self.clone(),
+            who: caller.who.clone(),
             names: names.clone(),
             denied: denied.clone(),
         });
@@ -446,6 +461,26 @@ impl Access {
         let refusal = forbidden(&caller.who);
         self.audit.refused(caller, "music", (&refusal, None));
         Err(refusal)
+    }
+
+    /// Whether a caller may know of keys of such a keyspace that begin so.
+    ///
+    /// # Errors
+    /// As [`Access::judge`].
+    pub(crate) fn judge_known(
+        &self,
+        caller: &Caller,
+        keyspace: &str,
+        prefix: &[u8],
+    ) -> Result<(), Refusal> {
+        match self.grants(&caller.who, &self.judged())? {
+            Some(grants) if !grants.touches(keyspace, prefix) => {
+                let refusal = forbidden(&caller.who);
+                self.audit.refused(caller, "music", (&refusal, None));
+                Err(refusal)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Counts a call that is judged by the names of its face, of so many bytes.

@@ -1,35 +1,50 @@
 //! What a caller is shown of an answer: not what it may not see, although it may ask.
 
-use super::rights;
-use fermata_access::{Grants, Right};
+use super::{Access, Who, rights};
+use fermata_access::Right;
 use fermata_api::Names;
 use fermata_protocol::Reply;
 use fermata_protocol::request::{EntryValue, RefState};
+use std::fmt;
 use std::sync::Arc;
 
-/// What is left out of the answers to one request.
-#[derive(Debug)]
+/// What is left out of the answers to one request, by what its caller may do when it is answered:
+/// a wait may be long.
 pub(crate) struct View {
-    pub(super) grants: Arc<Grants>,
+    pub(super) access: Arc<Access>,
+    pub(super) who: Who,
     pub(super) names: Arc<Names>,
     /// Places in a heartbeat that were not asked for: whoever asks may not hold these refs.
     pub(super) denied: Vec<usize>,
 }
 
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = (&self.who, &self.denied);
+        f.debug_tuple("View").field(&shown).finish()
+    }
+}
+
 impl View {
     /// The answer as it is shown.
     pub(crate) fn show(&self, reply: Reply) -> Reply {
+        let grants = match self.access.grants(&self.who, &self.access.judged()) {
+            Ok(Some(grants)) => grants,
+            // Nobody is judged any more.
+            Ok(None) => self.access.everything.clone(),
+            Err(_) => Arc::default(),
+        };
         match reply {
             Reply::Entered { mut keys, lease } => {
                 for entered in &mut keys {
-                    if !rights::may(&self.grants, &self.names, Right::Read, &entered.held.key) {
+                    if !rights::may(&grants, &self.names, Right::Read, &entered.held.key) {
                         entered.value = EntryValue::Omitted;
                     }
                 }
                 Reply::Entered { keys, lease }
             }
             Reply::Keyspaces(mut all) => {
-                all.retain(|keyspace| self.grants.knows(&keyspace.name));
+                all.retain(|keyspace| grants.knows(&keyspace.name));
                 Reply::Keyspaces(all)
             }
             Reply::Renewed { states } => Reply::Renewed {

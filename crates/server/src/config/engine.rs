@@ -9,6 +9,9 @@
 //! replication = { ohio = 1, oregon = 1, california = 1 }   # when the keyspace is created
 //! username = "fermata"
 //! password_file = "secret"             # or password; relative to the node's file
+//! tls_ca = "stores.pem"                # TLS to the stores; so are these
+//! tls_certificate = "node.pem"         # what the node shows them, and its key
+//! tls_key = "node.key"
 //! verify = true
 //! unverified = ["caches"]
 //! allow_paxos_v1 = false
@@ -20,6 +23,7 @@
 //! data center, which Paxos they run); here only what is wrong in itself.
 
 use super::ServerConfig;
+use fermata_tls::Files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -93,6 +97,16 @@ pub struct EngineConfig {
     /// A file with the password, but for a line end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
+    /// Certificates of the authorities by which the stores are judged, PEM. With it they are spoken
+    /// to over TLS alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_ca: Option<PathBuf>,
+    /// The certificate that they are shown, PEM; none: they ask for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Its key, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
     /// Whether a critical put is acknowledged only after a look at the lock showed that its holder
     /// still holds it. Without that look, a put of a holder that was taken for dead may be
     /// acknowledged and lost (fault F1): the paper's price and the paper's guarantee.
@@ -120,6 +134,9 @@ impl Default for EngineConfig {
             username: None,
             password: None,
             password_file: None,
+            tls_ca: None,
+            tls_certificate: None,
+            tls_key: None,
             verify: true,
             unverified: vec![],
             allow_paxos_v1: false,
@@ -162,9 +179,49 @@ impl EngineConfig {
             }
         };
         self.check_names()?;
+        self.tls()?;
         resolved.password = self.secret()?;
         resolved.password_file = None;
         Ok(Some(resolved))
+    }
+
+    /// The files that are named.
+    pub fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let tls = [
+            &mut self.tls_ca,
+            &mut self.tls_certificate,
+            &mut self.tls_key,
+        ];
+        [&mut self.password_file].into_iter().chain(tls).flatten()
+    }
+
+    /// Where the certificates are for talking to the stores; none: in clear.
+    ///
+    /// # Errors
+    /// One sentence: some are missing.
+    pub fn tls(&self) -> Result<Option<Files>, String> {
+        let own = match (&self.tls_certificate, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            (None, None) => None,
+            _ => {
+                return Err(
+                    "engine.tls_certificate and engine.tls_key go together: give both, or none"
+                        .into(),
+                );
+            }
+        };
+        match (&self.tls_ca, own) {
+            (Some(ca), own) => Ok(Some(Files {
+                ca: ca.clone(),
+                own,
+            })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(
+                "engine.tls_certificate is given without engine.tls_ca: name \
+                                    the authorities by which the stores are judged"
+                    .into(),
+            ),
+        }
     }
 
     fn check_names(&self) -> Result<(), String> {
@@ -420,6 +477,12 @@ mod tests {
             ("username = \"u\"", "without a password"),
             ("password = \"p\"", "without engine.username"),
             ("password = \"p\"\npassword_file = \"f\"", "both given"),
+            ("tls_certificate = \"c\"", "go together"),
+            ("tls_ca = \"a\"\ntls_key = \"k\"", "go together"),
+            (
+                "tls_certificate = \"c\"\ntls_key = \"k\"",
+                "without engine.tls_ca",
+            ),
             (
                 "password_file = \"/does/not/exist\"\nusername = \"u\"",
                 "cannot read",

@@ -174,6 +174,7 @@ impl Music {
                 "a conditional call has no ttl: insert the row with one. Nothing was written",
             ));
         }
+        self.store.may_know(&call.caller, name)?;
         let table = self.store.find_table(name, |_| true).await?;
         let table = table.ok_or_else(|| {
             Failure::missing("Table name doesn't exists. Please check the table name.")

@@ -22,7 +22,7 @@ fn text(body: &Map<String, Value>, name: &str) -> Result<String, Failure> {
 }
 
 /// The words of a table in a body.
-fn new_table(body: &Map<String, Value>) -> Result<NewTable, Failure> {
+pub(super) fn new_table(body: &Map<String, Value>) -> Result<NewTable, Failure> {
     let fields = match body.get("fields") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(fields)) => fields.clone(),

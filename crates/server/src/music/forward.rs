@@ -9,7 +9,7 @@
 
 use super::Call;
 use super::answers::{Body, Failure, MusicAnswer};
-use crate::access::ON_BEHALF;
+use crate::access::{ON_BEHALF, behalf_of};
 use axum::body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, header};
 use fermata_tls::Keeper;
@@ -122,7 +122,7 @@ impl Forward {
         request.headers_mut().remove(ON_BEHALF);
         if !call.headers.contains_key(header::AUTHORIZATION)
             && let Some(principal) = call.caller.principal()
-            && let Ok(principal) = HeaderValue::from_str(principal)
+            && let Some(principal) = behalf_of(principal)
         {
             request.headers_mut().insert(ON_BEHALF, principal);
         }

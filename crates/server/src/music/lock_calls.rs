@@ -8,12 +8,14 @@ use super::answers::{Failure, MusicAnswer};
 use super::forward::{self, Silent};
 use super::locks::{IDLE, Lock, Locks, Standing};
 use super::moves::{self, Used};
-use super::names::{Name, home_of, is_of, number_of, promotes, split_id, split_name};
+use super::names::{Name, home_of, is_of, is_owned, number_of, promotes, split_id, split_name};
 use super::owners;
 use super::store::Wish;
 use super::{Call, lenient};
+use crate::access::Caller;
 use fermata_access::Right;
-use fermata_protocol::base::Label;
+use fermata_protocol::Reply;
+use fermata_protocol::base::{Label, LockRef};
 use fermata_protocol::request::{Mode, QueueEntry};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -71,12 +73,23 @@ impl Locks {
             },
             _ => {}
         }
+        let judged = self.store.porter.access.is_enabled();
+        let owned = is_owned(own(), call.caller.principal()).filter(|_| judged);
         if ends {
-            self.may_release(call, name)?;
+            let by = match owned {
+                Some(true) => &Caller::NODE,
+                _ => &call.caller,
+            };
+            if owned != Some(true) {
+                self.may_release(call, name)?;
+            }
             for entry in own() {
-                self.evict(&name.key, entry).await?;
+                self.evict(by, &name.key, entry).await?;
             }
             return Ok(Found::Gone);
+        }
+        if owned == Some(false) {
+            return Err(not_a_lock(name, number));
         }
         tracing::info!(lock = %name.id(number), home, "a lock's home is gone: resumed here");
         let idle = idle.map_or(IDLE, |(_, idle)| idle);
@@ -267,7 +280,7 @@ pub(super) async fn acquire_with_lease(
     for entry in entries.iter().take_while(|entry| !own(entry)).filter(old) {
         if entry.holds {
             locks.may_release(call, &name)?;
-            locks.evict(&name.key, entry).await?;
+            locks.evict(&call.caller, &name.key, entry).await?;
         }
     }
     let answer = acquire(locks, call, id).await?;
@@ -334,7 +347,17 @@ pub(super) async fn release(
     let (name, number) = locks.id(call, id).await?;
     match locks.find(call, &name, number, true).await? {
         Found::Elsewhere(answer) => return Ok(answer),
-        Found::Here(lock) => locks.release(&lock).await?,
+        Found::Here(lock) => {
+            let own = lock.place().kept.is_of(&call.caller);
+            let told = (!own).then(|| locks.forced(&call.caller, &name.key, LockRef(number)));
+            let released = locks.release(&lock).await;
+            if let Some(mut told) = told.flatten()
+                && released.is_ok()
+            {
+                told.end(&Reply::Left);
+            }
+            released?;
+        }
         Found::Gone => {}
     }
     if call.speaks_text() {
@@ -369,7 +392,7 @@ pub(super) async fn delete(
     for entry in locks.store.queue(name.key.clone()).await? {
         // Calls that are sections of their own end by themselves.
         if home_of(entry.session).is_some() {
-            locks.evict(&name.key, &entry).await?;
+            locks.evict(&call.caller, &name.key, &entry).await?;
             if let Some(lock) = locks.kept(&name.key, number_of(&entry)) {
                 locks.forget(&lock);
             }

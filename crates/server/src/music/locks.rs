@@ -22,17 +22,19 @@
 
 use super::answers::Failure;
 use super::forward::Forward;
-use super::names::{Name, PLAIN, PROMOTED, is_of, promotes, session_of};
+use super::names::{Name, PROMOTED, is_of, plain_session, promotes, session_of, split_name};
+use super::schema::TableName;
 use super::store::{MusicStore, WAIT, Wish};
-use crate::access::Caller;
+use crate::access::{Caller, Entry, Who};
 use crate::hosted::own::{ask, get, known};
 use crate::hosted::{Awaited, Kept};
 use crate::porter::unexpected;
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, NodeName, SessionId};
+use fermata_access::Right;
+use fermata_protocol::base::{KeyId, LockRef, NodeName, SessionId};
 use fermata_protocol::client::{Call, SectionId, Success};
 use fermata_protocol::request::{Held, Leaving, Mode, Operation, QueueEntry};
-use fermata_protocol::{Code, Refusal};
+use fermata_protocol::{Code, Refusal, Reply};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -214,7 +216,7 @@ impl Locks {
         wish: Wish,
     ) -> Result<Arc<Lock>, Refusal> {
         let random = self.store.session().0;
-        let session = session_of(PLAIN, self.me, random, random as u64);
+        let session = plain_session(self.me, random, caller.principal());
         let (place, held, work) = self.join(caller, (&name.key, mode), session, wish).await?;
         let mut kept = locked(&self.kept);
         Ok(keep(
@@ -281,7 +283,7 @@ impl Locks {
         let random = self.store.session().0;
         let session = match promotes(entry.session, None) {
             true => session_of(PROMOTED, self.me, random, number),
-            false => session_of(PLAIN, self.me, random, random as u64),
+            false => plain_session(self.me, random, caller.principal()),
         };
         let wish = Wish {
             idle,
@@ -532,7 +534,7 @@ impl Locks {
             // Which generation it is, its queue knows.
             let entries = self.store.queue(lock.key.clone()).await?;
             for entry in entries.iter().filter(|entry| is_of(entry, lock.number)) {
-                self.evict(&lock.key, entry).await?;
+                self.evict(&Caller::NODE, &lock.key, entry).await?;
             }
         } else {
             leave(&lock.place().kept, &work).await?;
@@ -543,16 +545,37 @@ impl Locks {
 
     /// Ends a ref of whatever home, as its queue shows it: the next holder's synch fences what it
     /// has in flight.
-    pub(super) async fn evict(&self, key: &KeyId, entry: &QueueEntry) -> Result<(), Failure> {
+    pub(super) async fn evict(
+        &self,
+        caller: &Caller,
+        key: &KeyId,
+        entry: &QueueEntry,
+    ) -> Result<(), Failure> {
+        let mut told = self.forced(caller, key, entry.lock_ref);
         let keys = vec![(held_of(key, entry), Leaving::Dirty)];
         let leave = Operation::Leave { keys };
         // Only the ref's own session leaves it; its home numbers from 1, and never comes so far.
         let number = self.store.porter.next_number();
-        match self.store.ask(entry.session, number, leave).await {
-            Ok(_) => Ok(()),
-            Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(()),
-            Err(refusal) => Err(refusal.into()),
+        let left = match self.store.ask(entry.session, number, leave).await {
+            Err(refusal) if refusal.code == Code::NoLongerHolder => Ok(Reply::Left),
+            left => left,
+        };
+        if let Some(told) = &mut told {
+            told.end(&left.clone().unwrap_or_else(Reply::Refused));
         }
+        left.map(drop).map_err(Failure::from)
+    }
+
+    /// The line of the audit log for a lock that somebody else ends than its owner.
+    pub(super) fn forced(&self, caller: &Caller, key: &KeyId, lock_ref: LockRef) -> Option<Entry> {
+        if matches!(caller.who, Who::Node) {
+            return None;
+        }
+        let porter = &self.store.porter;
+        let key = key.clone();
+        let release = Operation::Release { key, lock_ref };
+        let act = ("release", &release);
+        porter.access.audit.act(caller, &porter.names(), act, &[])
     }
 
     /// Where locks are to be created that this node would not be the home of for long: the REST
@@ -573,6 +596,28 @@ impl Locks {
         let known = self.store.porter.roster.known();
         let found = known.node(NodeName(node))?;
         Some(found.addresses.rest.clone()).filter(|rest| !rest.is_empty())
+    }
+}
+
+/// Ends the locks of those who may not hold them any more, as the policy changes, until the node
+/// stops.
+pub(super) async fn review(locks: Arc<Locks>) {
+    let store = &locks.store;
+    let mut news = store.porter.access.news();
+    while news.changed().await.is_ok() {
+        for lock in locks.all() {
+            let owner = lock.place().kept.owner().unjudged();
+            let Ok((keyspace, table, value)) = split_name(&lock.given) else {
+                continue;
+            };
+            let named = TableName::parse(keyspace, table);
+            let may =
+                named.and_then(|table| store.may(&owner, &[Right::Lock], &table, Some(value)));
+            if may.is_err() && locks.release(&lock).await.is_err() {
+                // Its idle time ends it, since nobody may speak of it.
+                tracing::warn!(lock = %lock.id(), "a lock whose owner may not hold it was not left");
+            }
+        }
     }
 }
 

@@ -35,6 +35,8 @@ mod conditional;
 mod definitions;
 mod expiry;
 mod forward;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod health;
 mod lenient;
 mod lock_calls;
@@ -48,19 +50,21 @@ mod schema;
 mod store;
 mod values;
 
-use crate::access::Caller;
+use crate::access::{Caller, Used};
 use crate::hosted::Hosted;
 use crate::rest::{NOT_ESCAPED, bounded, conditional, is_escaped};
 use answers::{Failure, MusicAnswer};
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::any;
 use axum::{Extension, Router};
 use fermata_protocol::Refusal;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use fuzz::fuzz;
 use locks::Locks;
 use schema::TableName;
 use serde_json::{Map, Value};
@@ -230,6 +234,7 @@ pub(crate) fn router(hosted: Arc<Hosted>, tasks: &mut JoinSet<()>) -> Router {
     let store = Arc::new(MusicStore::new(hosted));
     let locks = Arc::new(Locks::new(store.clone()));
     tasks.spawn(moves::hand_over(locks.clone()));
+    tasks.spawn(locks::review(locks.clone()));
     tasks.spawn(expiry::sweep(store.clone()));
     Router::new()
         .route("/MUSIC/rest", any(serve))
@@ -244,31 +249,13 @@ async fn serve(
     State(music): State<Arc<Music>>,
     caller: Option<Extension<Caller>>,
     (method, uri, headers): (Method, Uri, HeaderMap),
-    body: Result<Bytes, BytesRejection>,
+    request: Request,
 ) -> Response {
     let versionless = |part: &str| part == "version" || part == "test";
     let only_latest = uri.path().split('/').any(versionless);
     let versions = answers::versions(&headers, only_latest);
-    let call = body
-        .map_err(|error| {
-            Failure::error(match error.status() {
-                StatusCode::PAYLOAD_TOO_LARGE => {
-                    "the body is longer than the largest value (value_bytes) takes"
-                }
-                _ => "the body cannot be read",
-            })
-        })
-        .and_then(|body| {
-            let caller = caller.map_or(Caller::NOBODY, |Extension(caller)| caller);
-            let access = &music.store.porter.access;
-            access.admit(&caller)?;
-            let used = access.count(&caller, body.len())?;
-            let by_node = caller.is_by_node() || !access.is_enabled();
-            let mut call = Call::parse(caller, method, &uri, (headers, body))?;
-            // Only a node gives a lock away.
-            call.moved = call.moved.filter(|_| by_node);
-            Ok((call, used))
-        });
+    let caller = caller.map_or(Caller::NOBODY, |Extension(caller)| caller);
+    let call = taken(&music, caller, (method, &uri, headers), request).await;
     let answer = match call {
         Err(failure) => Err(failure),
         Ok((call, _used)) => match tokio::spawn(async move { music.dispatch(&call).await }).await {
@@ -281,6 +268,32 @@ async fn serve(
     answer
         .unwrap_or_else(MusicAnswer::from)
         .into_response(&versions)
+}
+
+/// A call, counted against its caller's quota. Nothing is read of it for who is nobody here.
+async fn taken(
+    music: &Music,
+    caller: Caller,
+    (method, uri, headers): (Method, &Uri, HeaderMap),
+    request: Request,
+) -> Result<(Call, Option<Used>), Failure> {
+    let access = &music.store.porter.access;
+    access.admit(&caller)?;
+    let body = Bytes::from_request(request, &()).await;
+    let body = body.map_err(|error: BytesRejection| {
+        Failure::error(match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                "the body is longer than the largest value (value_bytes) takes"
+            }
+            _ => "the body cannot be read",
+        })
+    })?;
+    let used = access.count(&caller, body.len())?;
+    let by_node = caller.is_by_node() || !access.is_enabled();
+    let mut call = Call::parse(caller, method, uri, (headers, body))?;
+    // Only a node gives a lock away.
+    call.moved = call.moved.filter(|_| by_node);
+    Ok((call, used))
 }
 
 /// The answer to a call whose caller is refused before it is looked at.

@@ -7,8 +7,9 @@
 //! values may have any letters.
 //!
 //! A lock's session is 8 bits that say what it is, 32 bits of the home, 24 random bits, and 64
-//! bits that are random too, or, for the ref that a promotion waits with, the number in the lock's
-//! id. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
+//! bits: 24 of a digest of its owner's name, zeros where it has none, and 40 more random ones; or,
+//! for the ref that a promotion waits with, the number in the lock's id. So whoever takes a lock
+//! over from a home that is gone can be told from its owner. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
 
 use super::Call;
 use super::answers::Failure;
@@ -19,6 +20,7 @@ use fermata_access::Right;
 use fermata_protocol::base::{KeyId, LockRef, SessionId};
 use fermata_protocol::request::QueueEntry;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
 /// How long it is known that a lock's name has no table.
@@ -96,6 +98,30 @@ pub(super) fn owners_key(name: &Name) -> Vec<u8> {
 /// The key of the unit whose first key column is `value`.
 pub(super) fn unit_key(name: &TableName, table: &Table, value: &Value) -> Vec<u8> {
     [&rows_prefix(name, table)[..], shown(value).as_bytes()].concat()
+}
+
+/// The digest of an owner's name: never zero.
+fn digest(owner: Option<&str>) -> u64 {
+    let digest = |owner: &str| {
+        let digest = Sha256::digest(owner.as_bytes());
+        u64::from(u32::from_be_bytes([0, digest[0], digest[1], digest[2]]).max(1))
+    };
+    owner.map_or(0, digest)
+}
+
+/// A lock's session, at this home.
+pub(super) fn plain_session(node: u32, random: u128, owner: Option<&str>) -> SessionId {
+    let payload = digest(owner) << 40 | (random as u64) >> 24;
+    session_of(PLAIN, node, random, payload)
+}
+
+/// Whether a lock with these refs is the owner's; none: they do not say.
+pub(super) fn is_owned<'a>(
+    mut entries: impl Iterator<Item = &'a QueueEntry>,
+    owner: Option<&str>,
+) -> Option<bool> {
+    let plain = entries.find(|entry| entry.session.0 >> 120 == PLAIN)?;
+    Some((plain.session.0 as u64) >> 40 == digest(owner))
 }
 
 pub(super) fn session_of(kind: u128, node: u32, random: u128, payload: u64) -> SessionId {
@@ -199,6 +225,8 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fermata_protocol::base::{Label, SiteId};
+    use fermata_protocol::request::Mode;
 
     #[test]
     fn names_and_ids_of_any_value() {
@@ -227,8 +255,33 @@ mod tests {
     }
 
     #[test]
+    fn a_session_tells_its_owner() {
+        let entry = |session| QueueEntry {
+            lock_ref: LockRef(1),
+            generation: 0,
+            session,
+            mode: Mode::Exclusive,
+            site: SiteId(0),
+            since: 0,
+            holds: true,
+            label: Label::default(),
+        };
+        let promoted = entry(session_of(PROMOTED, 7, 5, 9));
+        for owner in [None, Some("app"), Some("é")] {
+            let own = entry(plain_session(7, u128::MAX, owner));
+            assert_eq!(home_of(own.session), Some(7));
+            let both = [&promoted, &own];
+            assert_eq!(is_owned(both.into_iter(), owner), Some(true));
+            assert_eq!(is_owned(both.into_iter(), Some("other")), Some(false));
+            assert_eq!(is_owned([&promoted].into_iter(), owner), None);
+            let other = plain_session(7, u128::MAX - (1 << 24), owner);
+            assert_ne!(other, own.session, "all random bits count");
+        }
+    }
+
+    #[test]
     fn a_session_tells_its_home_and_its_promotion() {
-        let plain = session_of(PLAIN, 7, u128::MAX, 9);
+        let plain = plain_session(7, u128::MAX, None);
         assert_eq!(home_of(plain), Some(7));
         assert!(!promotes(plain, None));
         let promoted = session_of(PROMOTED, u32::MAX, 1 << 64, 12);

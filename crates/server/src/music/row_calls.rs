@@ -110,7 +110,13 @@ fn object(body: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, F
 
 impl Music {
     /// The table that a write is to; asks on where the columns that it names are not known here.
-    async fn table_for_write(&self, name: &TableName, names: &[String]) -> Result<Table, Failure> {
+    async fn table_for_write(
+        &self,
+        call: &Call,
+        name: &TableName,
+        names: &[String],
+    ) -> Result<Table, Failure> {
+        self.store.may_know(&call.caller, name)?;
         let known = |table: &Table| {
             let has = |column: &String| rows::known(table, column).is_ok();
             names.iter().all(has)
@@ -248,7 +254,7 @@ impl Music {
         refuse_timestamp(&body)?;
         let consistency = Consistency::parse(&body)?;
         let names: Vec<String> = given.keys().cloned().collect();
-        let table = self.table_for_write(name, &names).await?;
+        let table = self.table_for_write(call, name, &names).await?;
         let mut set = rows::columns(&table, &given)?;
         let key = rows::take_key(&table, &mut set)?;
         let expiry = Expiry {
@@ -281,7 +287,7 @@ impl Music {
             .chain(asked)
             .cloned()
             .collect();
-        let table = self.table_for_write(name, &names).await?;
+        let table = self.table_for_write(call, name, &names).await?;
         let key = rows::where_key(&table, &call.query, true)?;
         let mut set = rows::columns(&table, &given)?;
         for (column, value) in &key {
@@ -337,7 +343,7 @@ impl Music {
             .chain(asked)
             .cloned()
             .collect();
-        let table = self.table_for_write(name, &names).await?;
+        let table = self.table_for_write(call, name, &names).await?;
         let whole = !columns.is_empty() || !conditions.is_empty();
         let key = rows::where_key(&table, &call.query, whole)?;
         let mut removed = Vec::new();
@@ -383,6 +389,7 @@ impl Music {
             let known = rows::query(table, &call.query);
             known.is_ok_and(|key| is_served(table, &key))
         };
+        self.store.may_know(&call.caller, name)?;
         let table = self.store.find_table(name, served).await?;
         let table = table.ok_or_else(|| {
             Failure::error(format!(
@@ -457,7 +464,7 @@ impl Music {
             .iter()
             .map(|(column, _)| column.clone())
             .collect();
-        let table = self.table_for_write(name, &names).await?;
+        let table = self.table_for_write(call, name, &names).await?;
         let key = rows::query(&table, &call.query)?;
         if !key.contains_key(table.unit_column()) {
             return Err(Failure::error(format!(

@@ -248,6 +248,16 @@ impl MusicStore {
             .judge_named(caller, rights, KEYSPACE, name)?)
     }
 
+    /// Whether a caller has a right over any row of a table, and so may know whether there is one.
+    ///
+    /// # Errors
+    /// It has not.
+    pub(super) fn may_know(&self, caller: &Caller, table: &TableName) -> Result<(), Failure> {
+        let prefix = format!("{}.{}.", table.keyspace, table.table);
+        let access = &self.porter.access;
+        Ok(access.judge_known(caller, KEYSPACE, prefix.as_bytes())?)
+    }
+
     /// Whether a caller may make and drop a table, or, without one, a keyspace of MUSIC's.
     ///
     /// # Errors

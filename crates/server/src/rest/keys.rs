@@ -166,7 +166,7 @@ pub(super) struct ListQuery {
 
 impl ListQuery {
     /// Above which key the page of a list begins.
-    fn after(&mut self, list: &str) -> Result<Option<Bytes>, Problem> {
+    pub(super) fn after(&mut self, list: &str) -> Result<Option<Bytes>, Problem> {
         let after = json::bytes_of(self.after.take(), self.after_base64.take(), "after")?;
         match (self.cursor.take(), after) {
             (None, after) => Ok(after),

@@ -5,6 +5,8 @@
 //! percent-encoded bytes, any bytes; errors are [`Problem`]s.
 
 mod conditions;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod json;
 mod keys;
 mod problem;
@@ -29,6 +31,8 @@ use fermata_api::v1::session_request::Operation as Wire;
 use fermata_api::{Secret, v1};
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply};
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use fuzz::fuzz;
 pub(crate) use problem::Problem;
 use serde::Deserialize;
 use std::convert::Infallible;

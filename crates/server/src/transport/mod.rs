@@ -80,6 +80,15 @@ pub(crate) struct Greeting {
     pub(crate) run: Run,
 }
 
+/// What a peer greets with.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    use fermata_protocol::wire;
+    if let Ok(greeting) = wire::decode::<Greeting>(bytes) {
+        assert_eq!(wire::decode(&wire::encode(&greeting)), Ok(greeting));
+    }
+}
+
 /// One run of a node's process, drawn at its start. Of two that live at the same time under one
 /// incarnation, one has a copy of the other's data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -189,7 +189,8 @@ pub(crate) async fn columns_written_at_the_same_time_are_all_kept() {
     let put = |column: usize| {
         let values = write(json!({format!("c{column}"): column}), "eventual");
         let node = &nodes[column % 3];
-        async move { node.ok("PUT", &format!("{ROWS}?k=k"), values).await }
+        // Stores that are busy say to ask again.
+        async move { node.insist("PUT", &format!("{ROWS}?k=k"), values).await }
     };
     tokio::join!(
         put(0),

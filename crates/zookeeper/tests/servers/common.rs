@@ -61,6 +61,7 @@ pub(crate) async fn store(servers: &[String], root: &str, timeout: Duration) -> 
         servers: servers.to_vec(),
         root: fresh(root),
         timeout,
+        tls: None,
     };
     ZookeeperStore::connect(settings)
         .await

@@ -14,6 +14,7 @@ async fn refusal(servers: &[String], root: &str, timeout: Duration) -> String {
         servers: servers.to_vec(),
         root: root.to_owned(),
         timeout,
+        tls: None,
     };
     match ZookeeperStore::connect(settings).await {
         Ok(store) => panic!("not refused: {}", store.describe()),

@@ -185,6 +185,15 @@ pub(crate) struct EngineArgs {
     /// A file with the password.
     #[arg(long, env = "FERMATA_ENGINE_PASSWORD_FILE", value_name = "FILE")]
     engine_password_file: Option<PathBuf>,
+    /// Certificates of the authorities by which the stores are judged: they are spoken to over TLS.
+    #[arg(long, env = "FERMATA_ENGINE_TLS_CA", value_name = "FILE")]
+    engine_tls_ca: Option<PathBuf>,
+    /// The certificate that the stores are shown.
+    #[arg(long, env = "FERMATA_ENGINE_TLS_CERTIFICATE", value_name = "FILE")]
+    engine_tls_certificate: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, env = "FERMATA_ENGINE_TLS_KEY", value_name = "FILE")]
+    engine_tls_key: Option<PathBuf>,
 }
 
 /// Where the password of an engine may be, besides files.
@@ -520,7 +529,9 @@ fn load(path: &Path) -> Result<toml::Table, String> {
         relative(&mut table, field, path);
     }
     if let Some(toml::Value::Table(engine)) = table.get_mut("engine") {
-        relative(engine, "password_file", path);
+        for field in ["password_file", "tls_ca", "tls_certificate", "tls_key"] {
+            relative(engine, field, path);
+        }
     }
     if let Some(toml::Value::Table(tls)) = table.get_mut("tls") {
         for field in ["ca", "certificate", "key"] {
@@ -577,6 +588,9 @@ fn overlay_engine(
         ("username", args.engine_username.map(Into::into)),
         ("password", password.map(Into::into)),
         ("password_file", file.map(text)),
+        ("tls_ca", args.engine_tls_ca.map(text)),
+        ("tls_certificate", args.engine_tls_certificate.map(text)),
+        ("tls_key", args.engine_tls_key.map(text)),
     ];
     overlay_section(table, "engine", given)
 }
@@ -731,6 +745,9 @@ mod tests {
             "--allow-paxos-v1",
             "--allow-few-replicas",
             "--engine-username=u",
+            "--engine-tls-ca=ca",
+            "--engine-tls-certificate=c",
+            "--engine-tls-key=k",
         ];
         let args = ["server"].iter().chain(&flags);
         let args = Alone::try_parse_from(args).unwrap().server;
@@ -745,6 +762,9 @@ mod tests {
             username: Some("u".to_owned()),
             password: Some(Secret("secret".to_owned())),
             password_file: None,
+            tls_ca: Some("ca".into()),
+            tls_certificate: Some("c".into()),
+            tls_key: Some("k".into()),
             verify: false,
             unverified: vec![],
             allow_paxos_v1: true,
