@@ -3,7 +3,8 @@
 //!
 //! Lines are written by a thread of their own, so that a slow disk holds nobody up; those that find
 //! no room are counted, and the number is written as soon as there is some. Refused requests are
-//! many where somebody tries: beyond some in a second they are counted, too.
+//! many where somebody tries: beyond some in a second they are counted, too, and they have files of
+//! their own, so that nobody who may do nothing can have the others rotate away.
 
 use super::caller::Proof;
 use super::{Caller, Who};
@@ -18,6 +19,7 @@ use fermata_protocol::{Refusal, Reply};
 use serde_json::{Map, Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -38,12 +40,15 @@ pub(crate) struct Audit {
     node: String,
     keys: bool,
     /// None: nothing is written.
-    lines: Option<SyncSender<String>>,
+    lines: Option<SyncSender<Line>>,
     /// Lines that found no room.
     lost: Arc<AtomicU64>,
     /// How many more refused requests may be told, as of when, and how many were not.
     refused: Mutex<(f64, Instant, u64)>,
 }
+
+/// A line, and whether it is of a refused request.
+type Line = (bool, String);
 
 /// One act, until it is known how it ends.
 #[derive(Debug)]
@@ -63,11 +68,14 @@ impl Audit {
         let lines = match &config.file {
             None => None,
             Some(path) => {
-                let writer = Writer::open(path, config)?;
+                let mut refused = path.clone().into_os_string();
+                refused.push(".refused");
+                let open = |path: &Path| Writer::open(path, config);
+                let writers = [open(path)?, open(refused.as_ref())?];
                 let (lines, waiting) = sync_channel(WAITING_MAX);
                 let thread = std::thread::Builder::new().name("fermata-audit".into());
                 let counts = lost.clone();
-                let thread = thread.spawn(move || writer.run(&waiting, &counts));
+                let thread = thread.spawn(move || run(writers, &waiting, &counts));
                 thread.map_err(|error| format!("cannot start a thread: {error}"))?;
                 Some(lines)
             }
@@ -81,7 +89,7 @@ impl Audit {
         })
     }
 
-    fn write(&self, mut fields: Map<String, Value>) {
+    fn write(&self, refused: bool, mut fields: Map<String, Value>) {
         let Some(lines) = &self.lines else {
             return;
         };
@@ -89,7 +97,8 @@ impl Audit {
         if lost > 0 {
             fields.insert("lost_before".into(), lost.into());
         }
-        if lines.try_send(Value::Object(fields).to_string()).is_err() {
+        let line = Value::Object(fields).to_string();
+        if lines.try_send((refused, line)).is_err() {
             self.lost.fetch_add(lost + 1, Ordering::Relaxed);
         }
     }
@@ -214,7 +223,7 @@ impl Audit {
         if suppressed > 0 {
             fields.insert("refused_before".into(), suppressed.into());
         }
-        self.write(fields);
+        self.write(true, fields);
     }
 }
 
@@ -237,7 +246,7 @@ impl Entry {
         if unknown {
             fields.insert("may_have_taken_effect".into(), true.into());
         }
-        self.audit.write(fields);
+        self.audit.write(false, fields);
     }
 }
 
@@ -248,13 +257,32 @@ impl Drop for Entry {
     }
 }
 
-/// The files.
+/// Writes until nobody has lines any more: acts with the first, refused requests with the second.
+fn run(mut writers: [Writer; 2], waiting: &Receiver<Line>, lost: &AtomicU64) {
+    while let Ok((refused, line)) = waiting.recv() {
+        let writer = &mut writers[usize::from(refused)];
+        let written = writer.write(&line);
+        lost.fetch_add(u64::from(written.is_err()), Ordering::Relaxed);
+        match written {
+            Ok(()) => writer.complained = false,
+            Err(error) if !writer.complained => {
+                let path = writer.path.display();
+                tracing::error!("the audit log {path} cannot be written: {error}");
+                writer.complained = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A file, and those before it.
 struct Writer {
     path: PathBuf,
     file: File,
     bytes: u64,
     most: u64,
     files: usize,
+    complained: bool,
 }
 
 impl Writer {
@@ -268,28 +296,14 @@ impl Writer {
             bytes,
             most: config.file_bytes,
             files: config.files,
+            complained: false,
         })
     }
 
-    /// Until nobody has lines any more.
-    fn run(mut self, waiting: &Receiver<String>, lost: &AtomicU64) {
-        let mut complained = false;
-        while let Ok(line) = waiting.recv() {
-            let written = self.write(&line);
-            lost.fetch_add(u64::from(written.is_err()), Ordering::Relaxed);
-            match written {
-                Ok(()) => complained = false,
-                Err(error) if !complained => {
-                    let path = self.path.display();
-                    tracing::error!("the audit log {path} cannot be written: {error}");
-                    complained = true;
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
     fn write(&mut self, line: &str) -> std::io::Result<()> {
+        if !self.is_in_place()? {
+            self.begin()?;
+        }
         if self.bytes > 0 && self.bytes + line.len() as u64 + 1 > self.most {
             for number in (1..self.files).rev() {
                 let from = self.numbered(number);
@@ -297,16 +311,27 @@ impl Writer {
                     std::fs::rename(from, self.numbered(number + 1))?;
                 }
             }
-            match std::fs::rename(&self.path, self.numbered(1)) {
-                // Somebody has moved it away.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                moved => moved?,
-            }
-            self.file = append(&self.path)?;
-            self.bytes = 0;
+            std::fs::rename(&self.path, self.numbered(1))?;
+            self.begin()?;
         }
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.bytes += line.len() as u64 + 1;
+        Ok(())
+    }
+
+    /// Whether the file is where it was made, and nobody has moved it away.
+    fn is_in_place(&self) -> std::io::Result<bool> {
+        let own = self.file.metadata()?;
+        match std::fs::metadata(&self.path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.file = append(&self.path)?;
+        self.bytes = self.file.metadata()?.len();
         Ok(())
     }
 
@@ -394,7 +419,8 @@ mod tests {
     fn refusals_are_sampled_and_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit");
-        let audit = Audit::start(&config(path.clone(), false), "n1").unwrap();
+        let audit = Audit::start(&config(path, false), "n1").unwrap();
+        let path = dir.path().join("audit.refused");
         let refusal = Refusal::definite(Code::Forbidden, "no");
         let refuse = || audit.refused(&Caller::NOBODY, "get", (&refusal, None));
         (0..5_000).for_each(|_| refuse());
@@ -425,7 +451,13 @@ mod tests {
         files.sort_by_key(std::fs::DirEntry::file_name);
         let sizes = files.iter().map(|file| file.metadata().unwrap().len());
         assert_eq!(sizes.collect::<Vec<_>>(), [82, 82, 82]);
-        let text = std::fs::read_to_string(path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().any(|line| line.ends_with('9')));
+        // One that was moved away stays as it is.
+        let away = dir.path().join("away");
+        std::fs::rename(&path, &away).unwrap();
+        writer.write("next").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "next\n");
+        assert_eq!(std::fs::read_to_string(away).unwrap(), text);
     }
 }

@@ -1,6 +1,8 @@
 //! Who may do what, and what becomes of streams when that changes. Which route wants what is in
 //! [`routes`].
 
+mod changes;
+mod music;
 mod routes;
 
 use crate::common::{Choice, Session, TestCluster, eventually, key};
@@ -115,13 +117,24 @@ impl Stage {
         path: &str,
         body: &Value,
     ) -> (u16, Value) {
+        self.asked_at(0, token, (method, path), body).await
+    }
+
+    async fn asked_at(
+        &self,
+        at: usize,
+        token: Option<&Token>,
+        (method, path): (&str, &str),
+        body: &Value,
+    ) -> (u16, Value) {
+        let rest = Rest(self.cluster.node(at).rest.clone());
         let shown = token.map(|token| format!("Bearer {}", token.reveal()));
         let shown: Vec<(&str, &str)> = shown.iter().map(|s| ("authorization", &**s)).collect();
         let bytes = match body {
             Value::Null => vec![],
             body => body.to_string().into_bytes(),
         };
-        let (status, _, answer) = self.rest.send(method, path, &shown, &bytes).await;
+        let (status, _, answer) = rest.send(method, path, &shown, &bytes).await;
         (
             status,
             serde_json::from_slice(&answer).unwrap_or(Value::Null),
@@ -543,7 +556,9 @@ async fn the_machines_owner_comes_in_and_the_log_says_who_did_what() {
             })
     };
     let text = loop {
+        let refused = dir.path().join("audit.log.refused");
         let text = std::fs::read_to_string(&file).unwrap();
+        let text = text + &std::fs::read_to_string(refused).unwrap();
         if text.ends_with('\n') && wanted(&text) {
             break text;
         }
