@@ -265,6 +265,10 @@ const DEEP: &[Section] = &[
         &["xtask", "formal", "planted.als"],
     ),
     Section::new(
+        "licences, sources and known holes of dependencies",
+        &["xtask", "deny"],
+    ),
+    Section::new(
         "what idle clients cost the others",
         &[
             "run",

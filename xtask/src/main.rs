@@ -12,6 +12,7 @@
 use std::process::ExitCode;
 
 mod coverage;
+mod deny;
 mod formal;
 mod gate;
 mod java;
@@ -35,6 +36,8 @@ usage: cargo xtask TASK
   test --deep
           what takes long, needs more rights, or prints figures, and so is not in `test`
   tidy    the rules about the tree alone
+  deny    licences, sources and known holes of what the product is built from; needs
+          `cargo install --locked cargo-deny`, and a network for the holes
   fix     formats, and rewraps comments that are too wide
   porcupine [--record]
           asks another checker of linearizability about random histories, and compares its
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         ["test"] => gate::run(),
         ["test", "--deep"] => gate::run_deep(),
         ["tidy"] => tidy_alone(),
+        ["deny"] => deny::run(),
         ["fix"] => wrap::run(),
         ["porcupine"] => porcupine::run(false),
         ["porcupine", "--record"] => porcupine::run(true),

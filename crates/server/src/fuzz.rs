@@ -1,5 +1,5 @@
-//! The decoders that a stranger's bytes meet, one function for each: `fuzz/` feeds them, and each run
-//! of the tests gives them what `fuzz/corpus` has kept.
+//! The decoders that a stranger's bytes meet, one function for each: `fuzz/` feeds them, and each
+//! run of the tests gives them what `fuzz/corpus` has kept.
 //!
 //! **Invariants.** No bytes end the process. What a decoder takes, and can be written again, reads
 //! as itself.
@@ -13,8 +13,11 @@ use fermata_protocol::wire::frame;
 use fermata_tls::Name;
 use prost::Message;
 
+/// Decodes, and says nothing of it.
+pub type Decoder = fn(&[u8]);
+
 /// All of them, by the names of their targets.
-pub const DECODERS: [(&str, fn(&[u8])); 8] = [
+pub const DECODERS: [(&str, Decoder); 8] = [
     ("certificate", certificate),
     ("credentials", access::fuzz),
     ("frame", frame),

@@ -370,8 +370,8 @@ async fn an_authority_is_replaced_without_a_stop() {
     }
 }
 
-/// A library that takes one configuration for its life: what it shows, and whom it believes, is what
-/// the files say by then.
+/// A library that takes one configuration for its life: what it shows, and whom it believes, is
+/// what the files say by then.
 #[tokio::test]
 async fn one_configuration_follows_the_files() {
     let (old, new) = (Desk::new(), Desk::new());

@@ -74,5 +74,5 @@ fn some_table() -> Table {
         primary_key: "(a, b)".into(),
         ..NewTable::default()
     };
-    new.define("some".into()).ok().expect("a table")
+    new.define("some".into()).expect("a table")
 }

@@ -615,7 +615,7 @@ pub(super) async fn review(locks: Arc<Locks>) {
                 named.and_then(|table| store.may(&owner, &[Right::Lock], &table, Some(value)));
             if may.is_err() && locks.release(&lock).await.is_err() {
                 // Its idle time ends it, since nobody may speak of it.
-                tracing::warn!(lock = %lock.id(), "a lock whose owner may not hold it was not left");
+                tracing::warn!(lock = %lock.id(), "a lock stays whose owner may not hold it");
             }
         }
     }

@@ -9,7 +9,8 @@
 //! A lock's session is 8 bits that say what it is, 32 bits of the home, 24 random bits, and 64
 //! bits: 24 of a digest of its owner's name, zeros where it has none, and 40 more random ones; or,
 //! for the ref that a promotion waits with, the number in the lock's id. So whoever takes a lock
-//! over from a home that is gone can be told from its owner. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
+//! over from a home that is gone can be told from its owner. Its highest bit is clear, as it is in
+//! no client's session ([`SessionId::drawn`]).
 
 use super::Call;
 use super::answers::Failure;

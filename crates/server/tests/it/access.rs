@@ -7,11 +7,20 @@ mod routes;
 
 use crate::common::{Choice, Session, TestCluster, eventually, key};
 use crate::http::Rest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fermata_access::{ADMIN, Policy, Principal, Quota, Right, Rule, Token, TokenEntry};
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
+use fermata_tls::{Admits, Keeper, Own};
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
@@ -502,10 +511,9 @@ async fn a_quota_is_a_principals_own() {
 async fn the_machines_owner_comes_in_and_the_log_says_who_did_what() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
-    let log = file.clone();
     let choice = Choice {
         change: Some(Box::new(move |config| {
-            config.audit.file = Some(log.clone())
+            config.audit.file = Some(file.clone());
         })),
         ..Choice::default()
     };
@@ -556,9 +564,8 @@ async fn the_machines_owner_comes_in_and_the_log_says_who_did_what() {
             })
     };
     let text = loop {
-        let refused = dir.path().join("audit.log.refused");
-        let text = std::fs::read_to_string(&file).unwrap();
-        let text = text + &std::fs::read_to_string(refused).unwrap();
+        let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let text = read("audit.log") + &read("audit.log.refused");
         if text.ends_with('\n') && wanted(&text) {
             break text;
         }
@@ -573,45 +580,98 @@ async fn the_machines_owner_comes_in_and_the_log_says_who_did_what() {
     }
 }
 
+/// An issuer, and what signs for it.
+struct Issuer {
+    private: EncodingKey,
+    /// What it publishes.
+    set: String,
+}
+
+impl Issuer {
+    fn new() -> Issuer {
+        let private = "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp-K06_nwoy_HU--CXqI9EdVhC";
+        let private = EncodingKey::from_ed_der(&URL_SAFE_NO_PAD.decode(private).unwrap());
+        let public = Jwk::from_encoding_key(&private, Algorithm::EdDSA).unwrap();
+        let set = json!({ "keys": [public] }).to_string();
+        Issuer { private, set }
+    }
+
+    /// A node takes its word, with the keys found there, for a principal of the cluster.
+    async fn is_believed(&self, keys: String, ca: Option<PathBuf>) {
+        let choice = Choice {
+            change: Some(Box::new(move |config| {
+                config.jwt.issuer = "https://id".into();
+                config.jwt.audience = "fermata".into();
+                config.jwt.keys = keys.clone();
+                config.jwt.ca = ca.clone();
+            })),
+            ..Choice::default()
+        };
+        let stage = Stage::start(1, choice).await;
+        let config = "/v1/keyspaces/default/keys/config%2Fa";
+        let ask = async |claims: Value| {
+            let header = Header::new(Algorithm::EdDSA);
+            let token = encode(&header, &claims, &self.private).unwrap();
+            let shown = format!("Bearer {token}");
+            let headers = [("authorization", shown.as_str())];
+            stage.rest.send("GET", config, &headers, b"").await.0
+        };
+        let now = jsonwebtoken::get_current_timestamp();
+        let claims = |sub: &str, aud: &str| json!({ "iss": "https://id", "aud": aud, "sub": sub, "exp": now + 600 });
+        // Its keys are read once the node runs.
+        eventually!(ask(claims("app", "fermata")).await == 404);
+        assert_eq!(ask(claims("nothing", "fermata")).await, 403);
+        let unknown = ask(claims("nobody", "fermata")).await;
+        assert_eq!(unknown, 403, "no principal of the cluster");
+        assert_eq!(ask(claims("app", "other")).await, 401);
+    }
+}
+
 /// Whoever was known by a certificate or an issuer is known by the same name: here by an issuer's
 /// word, whose keys are in a file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_issuers_word_is_taken() {
-    use base64::Engine as _;
-    use jsonwebtoken::jwk::Jwk;
-    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
-    let private = "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp-K06_nwoy_HU--CXqI9EdVhC";
-    let coded = base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    let private = EncodingKey::from_ed_der(&coded.decode(private).unwrap());
-    let public = Jwk::from_encoding_key(&private, Algorithm::EdDSA).unwrap();
+    let issuer = Issuer::new();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("keys.json");
-    std::fs::write(&file, json!({ "keys": [public] }).to_string()).unwrap();
-    let choice = Choice {
-        change: Some(Box::new(move |config| {
-            config.jwt.issuer = "https://id".into();
-            config.jwt.audience = "fermata".into();
-            config.jwt.keys = file.display().to_string();
-        })),
-        ..Choice::default()
+    std::fs::write(&file, &issuer.set).unwrap();
+    issuer.is_believed(file.display().to_string(), None).await;
+}
+
+/// The same, with keys that are fetched from a server of which an authority is trusted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_issuers_keys_are_fetched() {
+    let issuer = Issuer::new();
+    let dir = tempfile::tempdir().unwrap();
+    crate::tls::certificates(dir.path());
+    let own = Own {
+        cluster: crate::tls::CLUSTER,
+        label: "n1".into(),
     };
-    let stage = Stage::start(1, choice).await;
-    let config = "/v1/keyspaces/default/keys/config%2Fa";
-    let ask = async |claims: Value| {
-        let token = encode(&Header::new(Algorithm::EdDSA), &claims, &private).unwrap();
-        let shown = format!("Bearer {token}");
-        let headers = [("authorization", shown.as_str())];
-        stage.rest.send("GET", config, &headers, b"").await.0
-    };
-    let now = jsonwebtoken::get_current_timestamp();
-    let claims = |sub: &str, aud: &str| json!({ "iss": "https://id", "aud": aud, "sub": sub, "exp": now + 600 });
-    // Its keys are read once the node runs.
-    eventually!(ask(claims("app", "fermata")).await == 404);
-    assert_eq!(ask(claims("nothing", "fermata")).await, 403);
-    assert_eq!(
-        ask(claims("nobody", "fermata")).await,
-        403,
-        "no principal of the cluster"
+    let files = crate::tls::files(dir.path(), "n1");
+    let keeper = Keeper::read(files, own, Admits::Anybody).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let length = issuer.set.len();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{}",
+        issuer.set
     );
-    assert_eq!(ask(claims("app", "other")).await, 401);
+    let serves = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = TlsAcceptor::from(keeper.faces());
+            // One who does not trust it is gone.
+            if let Ok(mut stream) = acceptor.accept(stream).await {
+                let mut head = [0; 1024];
+                let _ = stream.read(&mut head).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        }
+    });
+    let keys = format!("https://{address}/keys");
+    let ca = Some(dir.path().join("ca.pem"));
+    issuer.is_believed(keys, ca).await;
+    serves.abort();
 }

@@ -15,9 +15,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// The cluster of `local::cluster`.
-const CLUSTER: u128 = 0xfe;
+pub(crate) const CLUSTER: u128 = 0xfe;
 
-fn files(dir: &Path, name: &str) -> Files {
+pub(crate) fn files(dir: &Path, name: &str) -> Files {
     Files {
         ca: dir.join("ca.pem"),
         own: Some((
@@ -28,7 +28,7 @@ fn files(dir: &Path, name: &str) -> Files {
 }
 
 /// An authority, and what it signs for nodes `n1` to `n3` and a client.
-fn certificates(dir: &Path) {
+pub(crate) fn certificates(dir: &Path) {
     let span = Span::lasting(Duration::from_secs(86_400));
     let made = Authority::make("test", span).unwrap();
     made.store(dir, "ca").unwrap();

@@ -8,7 +8,8 @@ use tokio::net::TcpStream;
 
 const ROOT: &str = "/MUSIC/rest/v2";
 
-/// A keyspace `shop` with a table `carts`, and, beside the application, another one with its rights.
+/// A keyspace `shop` with a table `carts`, and, beside the application, another one with its
+/// rights.
 struct Shop {
     stage: Stage,
     other: Token,
