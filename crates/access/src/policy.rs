@@ -145,7 +145,6 @@ pub struct TokenEntry {
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     /// Whether it counts. While it does not, everybody may do everything.
-    #[serde(default)]
     pub enabled: bool,
     /// Beside [`ADMIN`].
     #[serde(default)]
@@ -217,7 +216,8 @@ fn is_name(name: &str) -> bool {
 }
 
 impl Policy {
-    /// The policy that these bytes are; none are the one of a new cluster.
+    /// The policy that these bytes are; none are the one of a new cluster. Each says whether it
+    /// counts: what is cut off lets nobody in by that.
     ///
     /// # Errors
     /// One sentence: they are none, or it breaks a bound, or a name in it stands for nothing.
@@ -286,6 +286,18 @@ impl Policy {
             if principal.roles.len() > ROLES_EACH_MAX {
                 return Err(wrong(&format!("it has at most {ROLES_EACH_MAX} roles")));
             }
+            let Quota {
+                requests_per_second,
+                sessions,
+                bytes_in_flight,
+            } = principal.quota;
+            let counts = [requests_per_second, sessions].map(|most| most.map(u64::from));
+            if [counts[0], counts[1], bytes_in_flight].contains(&Some(0)) {
+                return Err(wrong(
+                    "a quota of 0 would let it do nothing: take its roles away, or leave the quota \
+                     out",
+                ));
+            }
             let unknown = |role: &&String| *role != ADMIN && !self.roles.contains_key(*role);
             if let Some(role) = principal.roles.iter().find(unknown) {
                 return Err(wrong(&format!("there is no role {role:?}: make it first")));
@@ -329,6 +341,12 @@ impl Policy {
         let rules = self.rules_of(principal).unwrap_or_default();
         let mut rules = rules.iter();
         rules.any(|rule| rule.keyspace == "*" && rule.rights.contains(&Right::Admin))
+    }
+
+    /// Whether an administrator can be known by a token.
+    pub fn administers_by_token(&self, now: u64) -> bool {
+        let mut tokens = self.tokens.values();
+        tokens.any(|token| token.expires > now && self.is_administrator(&token.principal))
     }
 
     /// Whether it may follow `before` by the hand of `who`; none: of somebody that is not known, as

@@ -42,9 +42,16 @@ pub(crate) async fn connect_as(global: &Global, label: String) -> Result<Client,
     if client.nodes().iter().all(|node| node.name.is_none()) {
         let heard = client.heard();
         // Then somebody is there.
-        let refused = heard.contains("who asks") || heard.contains("nobody is known");
+        let unknown = heard.contains("who asks") || heard.contains("nobody is known");
+        if unknown || heard.contains("may not do this") {
+            let to_do = match unknown {
+                true => ": say who asks with --token-file, FERMATA_TOKEN or a certificate",
+                false => "",
+            };
+            let sentence = format!("every node refuses it ({heard}){to_do}; nothing was changed");
+            return Err(Failure::new(Exit::Refused, sentence));
+        }
         let to_do = match heard.contains("TLS") || heard.contains("certificate") {
-            _ if refused => "say who asks with --token-file, FERMATA_TOKEN or a certificate",
             true => {
                 "say whom to trust and what to show with --tls-ca, --tls-certificate and \
                  --tls-key or FERMATA_TLS_CA, _CERTIFICATE and _KEY"

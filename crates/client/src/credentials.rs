@@ -6,6 +6,9 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
+/// Bytes of the longest token, a JWT.
+const TOKEN_MAX: usize = 16 << 10;
+
 /// What a client shows: a token that `fermata token create` has made, or the JWT of an issuer that
 /// the cluster knows.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,6 +43,12 @@ impl Credentials {
             }
         };
         let text = text.trim();
+        if text.len() > TOKEN_MAX {
+            let length = text.len();
+            return Err(format!(
+                "the token has {length} bytes, and is none: it is another file"
+            ));
+        }
         let value = format!("Bearer {text}").parse::<MetadataValue<Ascii>>();
         let mut value = value.ok().filter(|_| !text.is_empty()).ok_or(match self {
             Credentials::Token(_) => "the token is none: it is one line of letters".to_owned(),

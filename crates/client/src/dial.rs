@@ -72,7 +72,7 @@ impl Dial {
             let (right, why) = match self.tls.is_some() {
                 true => (self.uri("host:port"), ", since certificates are given"),
                 false if uri.starts_with("https://") => {
-                    (self.uri("host:port"), ", or give certificates")
+                    (self.uri("host:port"), ", or say whom to trust, for TLS")
                 }
                 false => (self.uri("host:port"), ""),
             };

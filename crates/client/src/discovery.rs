@@ -175,6 +175,7 @@ pub(crate) async fn ask(dial: &Dial, uri: &str) -> Result<v1::ClusterInfo, Strin
                 tonic::Code::Unavailable
                     | tonic::Code::Unauthenticated
                     | tonic::Code::PermissionDenied
+                    | tonic::Code::ResourceExhausted
             ) =>
         {
             Err(status.message().to_owned())

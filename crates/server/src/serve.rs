@@ -521,9 +521,14 @@ async fn serve_faces(
     let older = described().build_v1alpha().expect(made);
     let looker = porter.clone();
     tasks.spawn(async move {
+        let mut told = false;
         loop {
             let again = looker.look().await;
-            report(&reporter, looker.is_healthy()).await;
+            let healthy = looker.is_healthy();
+            // Whoever watches is told of changes.
+            if std::mem::replace(&mut told, healthy) != healthy {
+                report(&reporter, healthy).await;
+            }
             tokio::time::sleep(again).await;
         }
     });

@@ -84,6 +84,10 @@ fn of_theirs(error: &CertificateError) -> String {
         }
         CertificateError::Other(inner) => match inner.0.downcast_ref::<Unfit>() {
             Some(unfit) => unfit.to_string(),
+            // What the checker of paths says, which has no other name for it here.
+            None if error.to_string().contains("CaUsedAsEndEntity") => {
+                format!("{of} is that of an authority, which nobody is: it may have signed itself")
+            }
             None => format!("{of} is refused: {error}"),
         },
         error => format!("{of} is refused: {error}"),

@@ -2,7 +2,7 @@
 
 use crate::error;
 use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,7 +111,15 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
+    let read = read.map_err(|error| match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            format!(
+                "{} is cut off: a certificate in it has no end",
+                path.display()
+            )
+        }
+        error => format!("{}: {error}", path.display()),
+    })?;
     match read.is_empty() {
         true => Err(format!("{} has no certificate in it", path.display())),
         false => Ok(read),

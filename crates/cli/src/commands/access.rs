@@ -263,8 +263,15 @@ async fn status(global: &Global) -> Result<u8, Failure> {
 async fn apply(global: &Global, file: &Path) -> Result<u8, Failure> {
     let bytes = std::fs::read(file);
     let bytes = bytes.map_err(|e| Failure::local(format!("reading {}", file.display()), e))?;
+    if bytes.trim_ascii().is_empty() {
+        let empty = format!("{} is empty, and no access policy", file.display());
+        return Err(Failure::usage(empty));
+    }
     let wanted = Policy::parse(&bytes).map_err(Failure::usage)?;
     change(global, |policy| {
+        if policy.enabled && !wanted.enabled {
+            return Err("it would let everybody do everything: `fermata auth disable` does".into());
+        }
         *policy = wanted.clone();
         Ok(())
     })

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use fermata_access::is_principal;
 use fermata_server::config::ClusterConfig;
 use fermata_tls::Name;
+use fermata_tls::rustls::pki_types::ServerName;
 
 use crate::certs::{AUTHORITY_DAYS, Desk};
 use crate::exit::Failure;
@@ -95,6 +97,12 @@ pub(crate) fn run(command: CertCommand) -> Result<u8, Failure> {
                     ));
                 }
             };
+            let no_host = |host: &&String| ServerName::try_from(host.as_str()).is_err();
+            if let Some(host) = hosts.iter().find(no_host) {
+                return Err(Failure::usage(format!(
+                    "--host: {host:?} is neither a host's name nor an address"
+                )));
+            }
             let name = Name::Node {
                 cluster,
                 label: label.clone(),
@@ -103,6 +111,11 @@ pub(crate) fn run(command: CertCommand) -> Result<u8, Failure> {
             (of.dir, label)
         }
         CertCommand::Client { of, name } => {
+            if !is_principal(&name) {
+                let why = "--name: a principal's name has 1 to 128 bytes on one line, without a \
+                           colon";
+                return Err(Failure::usage(why));
+            }
             let (cluster, _) = of.cluster()?;
             let named = Name::Client {
                 cluster,

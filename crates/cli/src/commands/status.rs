@@ -79,6 +79,11 @@ async fn look(global: &Global, client: &Client, one_line: bool) -> Result<(Strin
     let mut asked: Vec<Asked> = client.nodes().into_iter().zip(answers).collect();
     asked.retain(|(node, _)| !node.left);
     asked.sort_by_key(|(node, _)| node.name);
+    // Who may not ask is told so, and not that nobody answers.
+    let refused = |asked: &Asked| matches!(&asked.1, Err(error) if is_refusal(error.code()));
+    if let Some((_, Err(error))) = asked.first().filter(|_| asked.iter().all(refused)) {
+        return Err(error.clone().into());
+    }
     let engines = engine::ask(client, &asked, patience).await;
     let text = match (global.json, engines.is_empty()) {
         (true, native) => {
@@ -100,6 +105,11 @@ async fn look(global: &Global, client: &Client, one_line: bool) -> Result<(Strin
     };
     let well = asked.iter().all(|(_, status)| status.is_ok());
     Ok((text, well && engines.iter().all(engine::is_well)))
+}
+
+fn is_refusal(code: fermata_client::Code) -> bool {
+    use fermata_client::Code::{Forbidden, Unauthenticated};
+    matches!(code, Forbidden | Unauthenticated)
 }
 
 /// A native cluster, for people.

@@ -16,8 +16,7 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("lock", &["k", "--", "true"], REFUSED),
     ("locks", &["k"], REFUSED),
     ("release", &["k", "1"], REFUSED),
-    // What no node tells is shown as not known.
-    ("status", &[], ""),
+    ("status", &[], REFUSED),
     ("keyspace create", &["made"], REFUSED),
     // One is shown what one may know of: nothing.
     ("keyspace list", &[], ""),
@@ -172,6 +171,57 @@ fn every_command_is_refused_to_who_may_not() {
     }
     well(&run(with(&dev, &admin), &["auth", "disable"]));
     well(&run(dev.client(), &["keys"]));
+}
+
+/// What would open the cluster, or shut everybody out, is refused and changes nothing.
+#[test]
+fn nothing_is_opened_by_accident() {
+    let (dev, admin) = controlled(&[]);
+    let file = dev.folder().join("policy.json");
+    let apply = |text: &str| {
+        std::fs::write(&file, text).expect("room for a file");
+        let mut command = with(&dev, &admin);
+        command.args(["auth", "apply"]).arg(&file);
+        command.output().expect("fermata runs")
+    };
+    let policy = text(&run(with(&dev, &admin), &["auth", "policy"]).stdout);
+    for (wrong, exit, word) in [
+        ("", 2, "is empty"),
+        (" \n", 2, "is empty"),
+        ("{}", 2, "missing field `enabled`"),
+        ("{\"roles\": {}}", 2, "missing field `enabled`"),
+        (&policy[..policy.len() / 2], 2, "cannot be read"),
+        ("{\"enabled\": false}", 65, "`fermata auth disable` does"),
+        (
+            "{\"enabled\": true}",
+            65,
+            "no principal would be an administrator",
+        ),
+    ] {
+        let refused = apply(wrong);
+        assert_eq!(status(&refused), exit, "{wrong}: {}", said(&refused));
+        assert!(said(&refused).contains(word), "{wrong}: {}", said(&refused));
+    }
+    well(&apply(&policy));
+    let only = run(with(&dev, &admin), &["token", "revoke", &admin]);
+    assert_eq!(status(&only), 65, "{}", said(&only));
+    assert!(
+        said(&only).contains("make another first"),
+        "{}",
+        said(&only)
+    );
+    let none = ["principal", "set", "x", "--requests-per-second", "0"];
+    let none = run(with(&dev, &admin), &none);
+    assert!(said(&none).contains("a quota of 0"), "{}", said(&none));
+    assert_eq!(
+        text(&run(with(&dev, &admin), &["auth", "policy"]).stdout),
+        policy
+    );
+    let nobody = run(dev.client(), &["get", "k"]);
+    assert_eq!(status(&nobody), 65, "{}", said(&nobody));
+    // Another one may end it.
+    let other = token(&dev, &admin, "root", &["admin"]);
+    well(&run(with(&dev, &other), &["token", "revoke", &admin]));
 }
 
 #[test]

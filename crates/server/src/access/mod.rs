@@ -48,10 +48,11 @@ use recovery::Recovery;
 pub use recovery::{RECOVERY_LASTS, recover};
 use rights::Verdict;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use usage::Accounts;
 pub(crate) use usage::Used;
@@ -70,6 +71,9 @@ fn on_behalf(headers: &HeaderMap) -> Option<String> {
     let name = percent_decode(headers.get(ON_BEHALF)?.as_bytes()).decode_utf8();
     name.ok().map(Cow::into_owned)
 }
+
+/// A reason for which credentials are refused is logged once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a stream's caller is believed without being looked at.
 const LOOK: Duration = Duration::from_secs(30);
@@ -132,6 +136,8 @@ pub(crate) struct Access {
     accounts: Accounts,
     everything: Arc<Grants>,
     recovery: Recovery,
+    /// Why credentials were refused, and when the log was told of it last.
+    told: Mutex<HashMap<&'static str, Instant>>,
     pub(crate) issuer: Option<Arc<Issuer>>,
     pub(crate) audit: Arc<Audit>,
 }
@@ -151,6 +157,7 @@ impl Access {
             accounts: Accounts::default(),
             everything: Arc::new(Grants::all()),
             recovery: Recovery::new(dir),
+            told: Mutex::default(),
         })
     }
 
@@ -170,6 +177,17 @@ impl Access {
             .retain(|principal| judged.judge.grants(principal).is_some());
         *self.judged.write().unwrap_or_else(PoisonError::into_inner) = judged.clone();
         judged
+    }
+
+    /// Tells the log why credentials are refused, not of each.
+    fn tell(&self, from: IpAddr, why: &'static str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let before = told.get(why);
+        if before.is_none_or(|before| now.duration_since(*before) >= TELL_EVERY) {
+            told.insert(why, now);
+            tracing::warn!(%from, "credentials are refused: {why}");
+        }
     }
 
     /// Whether anybody is judged.
@@ -210,7 +228,7 @@ impl Access {
                     return Err(Refusal::definite(Code::Unavailable, jwt::NOT_YET));
                 }
                 Err(why) => {
-                    tracing::debug!(%from, "credentials are refused: {why}");
+                    self.tell(from, why);
                     let refusal = invalid();
                     let nobody = caller(Who::Nobody);
                     self.audit
@@ -495,6 +513,24 @@ impl Access {
         self.accounts.request(principal, quota, bytes)
     }
 
+    /// Counts bytes that arrive of a caller's, beside those before, against its quota.
+    ///
+    /// # Errors
+    /// [`Code::Busy`] beyond it.
+    pub(crate) fn arriving(
+        &self,
+        caller: &Caller,
+        used: &mut Option<Used>,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        // Who counts for nothing is told so by what it asks.
+        let Ok(Some(grants)) = self.grants(&caller.who, &self.judged()) else {
+            return Ok(());
+        };
+        let principal = caller.principal().unwrap_or_default();
+        self.accounts.arriving(principal, grants.quota, used, bytes)
+    }
+
     /// Whether a caller may know of a keyspace.
     pub(crate) fn knows(&self, caller: &Caller, keyspace: &str) -> bool {
         let judged = self.judged();
@@ -532,6 +568,9 @@ impl Access {
     ) -> Result<(Vec<u8>, Vec<String>), Refusal> {
         let bad = |why: String| Refusal::definite(Code::BadRequest, why + "; nothing was changed");
         let judged = self.judged();
+        if policy.is_empty() {
+            return Err(bad("the access policy is empty".into()));
+        }
         let next = Policy::parse(policy).map_err(bad)?;
         if judged.version != Some(after) {
             let why = "the access policy has changed since it was read, and nothing was done: read \
@@ -543,6 +582,17 @@ impl Access {
         let owner = matches!(&caller.who, Who::Known(of) if matches!(of.proof, Proof::Recovery));
         let follows = if owner { &next } else { before };
         next.check_after(follows, caller.principal()).map_err(bad)?;
+        if let Who::Known(of) = &caller.who
+            && let Proof::Token(_) = of.proof
+            && next.enabled
+            && !next.administers_by_token(seconds())
+        {
+            return Err(bad(
+                "no administrator would have a token any more, and who asks is known by one: make \
+                 another first"
+                    .into(),
+            ));
+        }
         let had = before.keyspaces();
         let unknown = |name: &&str| !had.contains(name) && names.keyspace(name).is_none();
         if let Some(name) = next.keyspaces().into_iter().find(unknown) {

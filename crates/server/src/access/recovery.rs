@@ -54,6 +54,8 @@ pub(super) struct Recovery {
     /// None: the node has no directory.
     dir: Option<PathBuf>,
     seen: Mutex<(Option<Instant>, Option<Note>)>,
+    /// The one of which the log was told that somebody came in.
+    used: Mutex<Option<Hash>>,
 }
 
 impl Recovery {
@@ -61,6 +63,7 @@ impl Recovery {
         Recovery {
             dir,
             seen: Mutex::new((None, None)),
+            used: Mutex::default(),
         }
     }
 
@@ -79,8 +82,15 @@ impl Recovery {
 
     /// Whether somebody who shows this comes in.
     pub(super) fn is_opened_by(&self, token: &Token, now: u64) -> bool {
-        self.note(now)
-            .is_some_and(|note| note.sha256 == token.hash())
+        let note = self.note(now).filter(|note| note.sha256 == token.hash());
+        let Some(note) = note else {
+            return false;
+        };
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.replace(note.sha256) != Some(note.sha256) {
+            tracing::warn!("somebody has come in by `fermata auth recover`, and may do everything");
+        }
+        true
     }
 
     /// Whether it is still open.

@@ -1,5 +1,6 @@
 //! What a request needs: one table, over all operations, for every face.
 
+use crate::music::KEYSPACE;
 use fermata_access::{Grants, Right};
 use fermata_api::Names;
 use fermata_protocol::base::KeyId;
@@ -19,6 +20,8 @@ pub(super) enum Verdict {
 /// Whether `grants` have a right over a key.
 pub(super) fn may(grants: &Grants, names: &Names, right: Right, id: &KeyId) -> bool {
     match names.named(id.keyspace) {
+        // Rules name rows there: the keys that they are kept in are for who has all of them.
+        Some((KEYSPACE, _)) => grants.may_prefix(right, KEYSPACE, b""),
         Some((name, rule)) => grants.may(right, name, &id.key, || rule.tag(&id.key)),
         // One that was deleted, or never was: to be told so, one may see all.
         None => grants.may_everywhere(right),
@@ -29,6 +32,7 @@ pub(super) fn may(grants: &Grants, names: &Names, right: Right, id: &KeyId) -> b
 pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> Verdict {
     let key = |right, id: &KeyId| may(grants, names, right, id);
     let keyspace = |id, right, prefix: &[u8]| match names.named(id) {
+        Some((KEYSPACE, _)) => grants.may_prefix(right, KEYSPACE, b""),
         Some((name, _)) => grants.may_prefix(right, name, prefix),
         None => grants.may_everywhere(right),
     };

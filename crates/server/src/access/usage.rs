@@ -76,6 +76,17 @@ impl Usage {
     }
 }
 
+impl Used {
+    /// Counts so much more.
+    fn grow(&mut self, amount: u64, most: u64) -> bool {
+        let Some(mut more) = self.usage.take(self.what, amount, most) else {
+            return false;
+        };
+        self.amount += std::mem::take(&mut more.amount);
+        true
+    }
+}
+
 impl Drop for Used {
     fn drop(&mut self) {
         let of = self.usage.of(self.what);
@@ -129,6 +140,32 @@ impl Accounts {
         let used = usage.take(What::Bytes, bytes as u64, most);
         let refused = || beyond(principal, &format!("{most} bytes in open requests"));
         used.map(Some).ok_or_else(refused)
+    }
+
+    /// Counts bytes of a request that arrives.
+    ///
+    /// # Errors
+    /// [`Code::Busy`]: beyond the quota.
+    pub(super) fn arriving(
+        &self,
+        principal: &str,
+        quota: Quota,
+        used: &mut Option<Used>,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        let Some(most) = quota.bytes_in_flight else {
+            return Ok(());
+        };
+        let bytes = bytes as u64;
+        let fits = match used {
+            Some(used) => used.grow(bytes, most),
+            None => {
+                *used = self.of(principal).take(What::Bytes, bytes, most);
+                used.is_some()
+            }
+        };
+        let refused = || beyond(principal, &format!("{most} bytes in open requests"));
+        fits.then_some(()).ok_or_else(refused)
     }
 
     /// Counts a session.

@@ -12,11 +12,15 @@
 //! messages, so there the clock runs within one, and a message counts until it has arrived: what
 //! it asks for is the porter's from then on.
 //!
+//! **Strangers.** Where access is controlled, nothing is read from who is nobody, and what arrives
+//! of a principal's counts against its quota.
+//!
 //! **What is left.** A request over HTTP/1 that is refused before its body has come would be cut
 //! off with the answer unread, since the client still sends. So some more is read, and forgotten,
 //! before it is answered.
 
-use super::is_grpc;
+use super::{is_grpc, refused};
+use crate::access::{Caller, Used, Who};
 use crate::closings::Cause;
 use crate::porter::Porter;
 use crate::rest::Problem;
@@ -35,12 +39,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, timeout};
 
 /// Bytes per second that a body must reach on average, beside the time that it has at first.
 const RATE_MIN: u64 = 16 << 10;
 /// Most bytes of a body that are read after its request was refused.
 const FORGOTTEN_MAX: u64 = 64 << 20;
+/// How long an answer to who is nobody waits for the rest of what was sent.
+const STRANGERS: Duration = Duration::from_secs(1);
+/// Where one has to be somebody, once access is controlled.
+const FOR_SOMEBODY: [&str; 3] = ["/v1/", "/fermata.v1.", crate::music::ROOT];
 /// Length of what stands before each message of gRPC: a flag, and the message's length.
 const PREFIX: usize = 5;
 /// Calls whose requests are a stream.
@@ -76,6 +84,9 @@ async fn arrive(
     }
     let headers = request.headers();
     let grpc = is_grpc(headers);
+    let caller = request.extensions().get::<Caller>();
+    let caller = caller.cloned().unwrap_or(Caller::NOBODY);
+    let stranger = stranger(&porter, &caller, &request);
     let asks_first = headers.contains_key(header::EXPECT);
     let is_cut = request.version() < Version::HTTP_2;
     let messages = (grpc && STREAMS.contains(&request.uri().path())).then(Messages::default);
@@ -85,24 +96,47 @@ async fn arrive(
             body,
             arrival: arrival.clone(),
             porter,
+            caller,
             face,
             grpc,
             messages,
             clock: ArrivalClock::new(patience),
         })
     });
-    let answer = next.run(request).await;
+    let is_stranger = stranger.is_some();
+    let answer = match stranger {
+        Some(answer) => {
+            drop(request);
+            answer
+        }
+        None => next.run(request).await,
+    };
     let State { left, verdict, .. } = std::mem::take(&mut *arrival.lock());
     if let Some(left) = left
         && is_cut
         && !(asks_first && left.is_whole())
     {
-        left.forget().await;
+        let forgotten = left.forget();
+        match is_stranger {
+            // Whoever has not sent it by then may miss the answer.
+            true => drop(timeout(STRANGERS, forgotten).await),
+            false => forgotten.await,
+        }
     }
     match verdict {
         Some(verdict) if !grpc => verdict.into_response(),
         _ => answer,
     }
+}
+
+/// The refusal of who is nobody, where one has to be somebody: before anything is read.
+fn stranger(porter: &Porter, caller: &Caller, request: &Request) -> Option<Response> {
+    let path = request.uri().path();
+    if !matches!(caller.who, Who::Nobody) || !FOR_SOMEBODY.iter().any(|of| path.starts_with(of)) {
+        return None;
+    }
+    let refusal = porter.access.admit(caller).err()?;
+    Some(refused(&refusal, request.headers(), request.uri()))
 }
 
 /// What the handler's side of a body tells the other.
@@ -115,6 +149,8 @@ struct State {
     bytes: usize,
     /// The porter's permit for it.
     permit: Option<OwnedSemaphorePermit>,
+    /// The same against its caller's quota, until all is there, and the request counts.
+    used: Option<Used>,
     /// Why nothing more is read.
     verdict: Option<Verdict>,
     /// What its handler did not read.
@@ -129,7 +165,8 @@ impl Arrival {
 
 impl State {
     /// Counts so many bytes more.
-    fn count(&mut self, porter: &Porter, bytes: usize) -> Result<(), Refusal> {
+    fn count(&mut self, porter: &Porter, caller: &Caller, bytes: usize) -> Result<(), Refusal> {
+        porter.access.arriving(caller, &mut self.used, bytes)?;
         self.bytes += bytes;
         let counted = self
             .permit
@@ -147,7 +184,7 @@ impl State {
 
     /// Nothing counts any more.
     fn clear(&mut self) {
-        (self.bytes, self.permit) = (0, None);
+        (self.bytes, self.permit, self.used) = (0, None, None);
     }
 }
 
@@ -195,6 +232,7 @@ struct Arriving {
     body: Body,
     arrival: Arc<Arrival>,
     porter: Arc<Porter>,
+    caller: Caller,
     face: &'static str,
     grpc: bool,
     /// Where it is a stream of messages.
@@ -210,8 +248,11 @@ impl Arriving {
         }
         self.clock.arrived(data.len());
         let mut state = self.arrival.lock();
-        let counted = state.count(&self.porter, data.len());
+        let counted = state.count(&self.porter, &self.caller, data.len());
         counted.map_err(Verdict::Busy)?;
+        if self.body.is_end_stream() {
+            state.used = None;
+        }
         if let Some(messages) = &mut self.messages {
             messages.arrived(data);
             if !messages.is_within() {
@@ -243,7 +284,10 @@ impl HttpBody for Arriving {
                 },
                 None => return Poll::Ready(Some(Ok(frame))),
             },
-            Poll::Ready(other) => return Poll::Ready(other.map(|end| end.map_err(Into::into))),
+            Poll::Ready(other) => {
+                self.arrival.lock().used = None;
+                return Poll::Ready(other.map(|end| end.map_err(Into::into)));
+            }
             Poll::Pending => {
                 if !self.is_awaited() || self.clock.poll_over(cx).is_pending() {
                     return Poll::Pending;

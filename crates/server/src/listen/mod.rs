@@ -46,6 +46,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use room::{Asking, Place, Refused, Room};
 use socket2::{SockRef, TcpKeepalive};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
@@ -73,7 +74,9 @@ const LEAVING: Duration = Duration::from_secs(1);
 const TURNED_AWAY_MAX: usize = 64;
 /// After the system has refused to accept, it is asked again after this long.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// A refusal is logged once in this time.
+/// Reasons that are told apart in the log; with more it begins anew.
+const REASONS_MAX: usize = 32;
+/// A reason for refusals is logged once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What a listener serves.
@@ -136,7 +139,7 @@ struct Listening {
     metrics: Connections,
     turned_away: Arc<Semaphore>,
     tls: Option<Arc<Keeper>>,
-    told: Mutex<Told>,
+    told: Mutex<HashMap<String, Told>>,
 }
 
 /// Serves one face until the porter closes, and then the requests that are open to their end.
@@ -175,7 +178,7 @@ pub(crate) async fn serve(listener: TcpListener, face: Face, routes: Router, ter
             Ok((stream, address)) => listening.admit(stream, address.ip(), &mut connections),
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
-                listening.tell(&error.to_string());
+                listening.tell(&error.to_string(), None);
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -212,7 +215,7 @@ impl Listening {
         self.metrics.refused.increment(1);
         let (face, cause) = (self.face.name(), why.cause());
         self.porter.metrics.closed(face, cause, address.to_string());
-        self.tell(cause.sentence());
+        self.tell(cause.sentence(), Some(address));
         // The node lends none of the descriptors that it keeps for a word.
         if why != Refused::Descriptors
             && let Ok(permit) = self.turned_away.clone().try_acquire_owned()
@@ -224,14 +227,19 @@ impl Listening {
         }
     }
 
-    /// Tells of refusals in the log, not of each.
-    fn tell(&self, why: &str) {
+    /// Tells of refusals in the log, of each reason once in a while, and how many there were.
+    fn tell(&self, why: &str, from: Option<IpAddr>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.refused += 1;
-        if told.last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
-            let (face, refused) = (self.face.name(), told.refused);
-            tracing::warn!(face, refused, "connections are refused: {why}");
-            *told = Told {
+        if !told.contains_key(why) && told.len() >= REASONS_MAX {
+            told.clear();
+        }
+        let of = told.entry(why.to_owned()).or_default();
+        of.refused += 1;
+        if of.last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
+            let (face, refused) = (self.face.name(), of.refused);
+            let from = from.map(tracing::field::display);
+            tracing::warn!(face, refused, from, "connections are refused: {why}");
+            *of = Told {
                 last: Some(Instant::now()),
                 refused: 0,
             };
@@ -291,7 +299,7 @@ impl Listening {
     fn unfit(&self, place: &Place, error: io::Error) {
         if let Some(why) = fermata_tls::why(&error) {
             self.ended(place, Cause::Handshake);
-            self.tell(&format!("{}: {why}", place.address()));
+            self.tell(&why, Some(place.address()));
         }
     }
 
@@ -358,7 +366,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// What the log was told of refusals.
+/// What the log was told of refusals for one reason.
 #[derive(Default)]
 struct Told {
     last: Option<Instant>,
@@ -416,7 +424,14 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let asking = self.place.ask();
+        // Health and descriptions, which everybody may watch for as long as there is room.
+        let asking = match request.uri().path().starts_with("/grpc.") {
+            true => {
+                self.place.ask_in_passing();
+                None
+            }
+            false => Some(self.place.ask()),
+        };
         match self.who(&request) {
             Ok(caller) => drop(request.extensions_mut().insert(caller)),
             Err(refusal) => {
@@ -440,7 +455,7 @@ where
 /// The body of an answer; while it is on its way, its request is open.
 struct Answering {
     body: Body,
-    _asking: Asking,
+    _asking: Option<Asking>,
 }
 
 impl HttpBody for Answering {

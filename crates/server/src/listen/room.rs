@@ -180,6 +180,14 @@ impl Place {
         Asking(self.guest.clone())
     }
 
+    /// A request has begun for which no place is held, however long it is open.
+    pub(super) fn ask_in_passing(&self) {
+        self.guest
+            .since
+            .store(clock::monotonic(), Ordering::Relaxed);
+        self.guest.asked.store(true, Ordering::Relaxed);
+    }
+
     /// Whether a request is open.
     pub(super) fn is_asking(&self) -> bool {
         self.guest.open.load(Ordering::Relaxed) > 0
@@ -303,5 +311,16 @@ mod tests {
         assert!(is_leaving(&asked) && !is_leaving(&asking));
         assert_eq!(enter().err(), Some(Refused::Full));
         drop((newer, newest));
+    }
+
+    #[test]
+    fn what_is_asked_in_passing_holds_no_place() {
+        let room = room(1, None);
+        let watching = room.enter(HERE, 5).ok().unwrap();
+        watching.ask_in_passing();
+        assert_eq!(room.enter(HERE, 5).err(), Some(Refused::Full));
+        quiet(&watching, 2 * QUIET);
+        assert!(room.enter(HERE, 5).is_ok());
+        assert!(is_leaving(&watching));
     }
 }

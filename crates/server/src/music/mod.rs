@@ -70,6 +70,7 @@ use schema::TableName;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use store::KEYSPACE;
 use store::MusicStore;
 use tokio::task::JoinSet;
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The Fermata keyspace that holds schemas, rows and locks.
-pub(super) const KEYSPACE: &str = "music";
+pub(crate) const KEYSPACE: &str = "music";
 /// How long the locks of a node that is silent are kept, and so how long another node waits at most
 /// before it goes on with them: the original's `lock.lease.period`.
 const LEASE: Duration = Duration::from_secs(6);

@@ -467,7 +467,8 @@ async fn get_access(rest: Asking, headers: HeaderMap) -> Handled {
     match rest.ask(ask).await? {
         Reply::Access(access) => {
             let policy = match access.policy[..] {
-                [] => serde_json::json!({}),
+                // That of a new cluster, as it can be given back.
+                [] => serde_json::json!(fermata_access::Policy::default()),
                 ref bytes => parse(&Bytes::copy_from_slice(bytes))?,
             };
             let version = access.version;

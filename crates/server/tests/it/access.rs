@@ -372,6 +372,14 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
             wrong(&|p| p["roles"]["app"][0]["rights"] = json!(["rule"])),
             "cannot be read",
         ),
+        (wrong(&|p| *p = json!({})), "missing field `enabled`"),
+        (
+            wrong(&|p| {
+                let tokens = p["tokens"].as_object_mut().unwrap();
+                tokens.retain(|_, entry| entry["principal"] != "root");
+            }),
+            "no administrator would have a token",
+        ),
     ] {
         let (code, said) = stage
             .asked(Some(&stage.admin), "PUT", "/v1/access", &change)
@@ -379,7 +387,7 @@ async fn what_is_wrong_is_refused_and_changes_nothing() {
         assert_eq!(code, 400, "{said}");
         assert!(said["detail"].as_str().unwrap().contains(word), "{said}");
     }
-    let late = json!({ "version": 0, "policy": {} });
+    let late = json!({ "version": 0, "policy": { "enabled": false } });
     assert_eq!(
         stage
             .ask(Some(&stage.admin), "PUT", "/v1/access", &late)

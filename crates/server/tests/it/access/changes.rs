@@ -4,8 +4,12 @@ use super::{Choice, Code, Session, Stage, end, eventually, follow, key, rule, sh
 use fermata_access::Right;
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
+use fermata_server::ClientsConfig;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_stream::StreamExt;
+use tonic::transport::Channel;
 
 const JOB: &str = "/v1/keyspaces/default/keys/jobs%2F1";
 
@@ -203,4 +207,111 @@ async fn an_audit_log_that_is_moved_away_goes_on() {
         .change(|policy| drop(policy.tokens.remove(&stage.app.id())))
         .await;
     assert_eq!(end(holder).await, Code::Unauthenticated);
+}
+
+/// Whoever watches what everybody may holds no place that others want.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_nobody_holds_no_place() {
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+    let choice = Choice {
+        clients: ClientsConfig {
+            connections: Some(8),
+            ..ClientsConfig::default()
+        },
+        ..Choice::default()
+    };
+    let stage = Stage::start(1, choice).await;
+    let mut watching = Vec::new();
+    for _ in 0..16 {
+        let uri = format!("http://{}", stage.cluster.node(0).grpc);
+        // The last ones find no place until somebody has been quiet for a while.
+        let channel = Channel::from_shared(uri).unwrap().connect_lazy();
+        let mut client = HealthClient::new(channel);
+        let asked = HealthCheckRequest::default();
+        let Ok(watch) = client.watch(asked).await else {
+            break;
+        };
+        let mut watch = watch.into_inner();
+        watch.next().await.unwrap().unwrap();
+        watching.push(watch);
+    }
+    let asks = async || {
+        let channel = stage.channel(0).await;
+        let get = v1::GetRequest {
+            header: Session::new(1).header(),
+            key: Some(key("config/a")),
+        };
+        let got = FermataClient::new(channel)
+            .get(shown(Some(&stage.app), get))
+            .await;
+        got.is_ok()
+    };
+    eventually!(asks().await);
+    drop(watching);
+}
+
+/// What arrives counts, and not only what has arrived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_counts_against_a_quota_while_it_arrives() {
+    let choice = Choice {
+        clients: ClientsConfig {
+            body_ms: Some(1_000),
+            ..ClientsConfig::default()
+        },
+        ..Choice::default()
+    };
+    let stage = Stage::start(1, choice).await;
+    stage
+        .change(|policy| {
+            let app = policy.principals.get_mut("app").unwrap();
+            app.quota.bytes_in_flight = Some(1_000);
+        })
+        .await;
+    let begins = async |bytes: usize| {
+        let mut stream = TcpStream::connect(&stage.rest.0).await.unwrap();
+        let token = stage.app.reveal();
+        let head = format!(
+            "PUT {JOB} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/octet-stream\r\ncontent-length: 4000000\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![0; bytes]).await.unwrap();
+        let mut heard = [0; 12];
+        stream.read_exact(&mut heard).await.unwrap();
+        String::from_utf8_lossy(&heard).into_owned()
+    };
+    assert_eq!(begins(2_000).await, "HTTP/1.1 429");
+    // One that is within it is refused for its own sake: the rest never comes.
+    assert_eq!(begins(100).await, "HTTP/1.1 408");
+}
+
+/// Rules of MUSIC's keyspace are about its rows, whose own keys are for who has all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_keys_behind_musics_rows_are_for_who_has_all() {
+    let stage = Stage::start(1, Choice::default()).await;
+    let rights = [Right::Read, Right::List, Right::Write, Right::Lock];
+    let rules = |prefix: &str| vec![rule("music", prefix, &rights)];
+    let allow = async |prefix: &str| {
+        let rules = rules(prefix);
+        stage
+            .change(|policy| drop(policy.roles.insert("app".into(), rules.clone())))
+            .await;
+    };
+    allow("r").await;
+    let app = Some(&stage.app);
+    let (list, one) = (
+        "/v1/keyspaces/music/keys?prefix=r",
+        "/v1/keyspaces/music/keys/r%00shop",
+    );
+    for path in [list, one] {
+        assert_eq!(
+            stage.ask(app, "GET", path, &Value::Null).await,
+            403,
+            "{path}"
+        );
+    }
+    allow("").await;
+    assert_eq!(stage.ask(app, "GET", list, &Value::Null).await, 200);
+    assert_eq!(stage.ask(app, "GET", one, &Value::Null).await, 404);
 }
