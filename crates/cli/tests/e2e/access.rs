@@ -40,7 +40,7 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("auth disable", &[], REFUSED),
     ("auth status", &[], REFUSED),
     ("auth policy", &[], REFUSED),
-    ("auth apply", &["/dev/null"], REFUSED),
+    ("auth apply", &[POLICY], REFUSED),
     ("token create", &["x"], REFUSED),
     ("token list", &[], REFUSED),
     ("token revoke", &["0000000000000001"], REFUSED),
@@ -78,6 +78,8 @@ const OTHERS: &[&str] = &[
     "token",
 ];
 
+/// Stands for a file with a policy.
+const POLICY: &str = "POLICY";
 const REFUSED: &str = "may not do this";
 const UNKNOWN: &str = "nobody is known to ask";
 
@@ -135,8 +137,13 @@ fn every_command_is_refused_to_who_may_not() {
 
     let (dev, admin) = controlled(&[]);
     let nothing = token(&dev, &admin, "nothing", &[]);
+    let policy = folder.path().join("policy.json");
+    std::fs::write(&policy, "{\"enabled\": true}").expect("room for a file");
+    let policy = policy.to_str().expect("text");
+    let spelled = |word: &'static str| if word == POLICY { policy } else { word };
     for (name, more, refused) in COMMANDS {
-        let args: Vec<&str> = name.split(' ').chain(more.iter().copied()).collect();
+        let args = name.split(' ').chain(more.iter().copied());
+        let args: Vec<&str> = args.map(spelled).collect();
         let nobody = run(dev.client(), &args);
         assert_ne!(status(&nobody), 0, "{name}");
         assert!(said(&nobody).contains(UNKNOWN), "{name}: {}", said(&nobody));
