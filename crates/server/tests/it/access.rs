@@ -17,7 +17,7 @@ use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -60,6 +60,17 @@ fn principal(role: Option<&str>) -> Principal {
     Principal {
         roles: role.map(str::to_owned).into_iter().collect(),
         quota: Quota::default(),
+    }
+}
+
+/// Nodes with an audit log.
+fn audited(file: &Path) -> Choice {
+    let file = file.to_owned();
+    Choice {
+        change: Some(Box::new(move |config| {
+            config.audit.file = Some(file.clone());
+        })),
+        ..Choice::default()
     }
 }
 
@@ -519,13 +530,7 @@ async fn a_quota_is_a_principals_own() {
 async fn the_machines_owner_comes_in_and_the_log_says_who_did_what() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
-    let choice = Choice {
-        change: Some(Box::new(move |config| {
-            config.audit.file = Some(file.clone());
-        })),
-        ..Choice::default()
-    };
-    let stage = Stage::start(1, choice).await;
+    let stage = Stage::start(1, audited(&file)).await;
     let token = fermata_server::recover(&stage.cluster.configs[0].data_dir).unwrap();
     eventually!(
         stage

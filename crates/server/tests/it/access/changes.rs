@@ -1,6 +1,6 @@
 //! What was asked is judged by what its caller may do when it is done.
 
-use super::{Choice, Code, Session, Stage, end, eventually, follow, key, rule, shown};
+use super::{Choice, Code, Session, Stage, audited, end, eventually, follow, key, rule, shown};
 use fermata_access::Right;
 use fermata_api::v1;
 use fermata_api::v1::fermata_client::FermataClient;
@@ -176,14 +176,7 @@ async fn a_word_waits_for_its_issuers_keys() {
 async fn an_audit_log_that_is_moved_away_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
-    let log = file.clone();
-    let choice = Choice {
-        change: Some(Box::new(move |config| {
-            config.audit.file = Some(log.clone());
-        })),
-        ..Choice::default()
-    };
-    let stage = Stage::start(1, choice).await;
+    let stage = Stage::start(1, audited(&file)).await;
     let admin = Some(&stage.admin);
     let create = async |name: &str| {
         let made = json!({ "name": name, "purpose": "sections" });

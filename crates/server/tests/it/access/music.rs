@@ -1,6 +1,6 @@
 //! Whose MUSIC's locks are, wherever their homes are, and what its calls tell.
 
-use super::{Choice, Stage, entry, eventually, principal, rule};
+use super::{Choice, Stage, audited, entry, eventually, principal, rule};
 use fermata_access::{Right, Token};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -214,14 +214,7 @@ async fn a_refused_call_does_not_say_which_tables_there_are() {
 async fn strangers_are_refused_first_and_force_is_written_down() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit.log");
-    let log = file.clone();
-    let choice = Choice {
-        change: Some(Box::new(move |config| {
-            config.audit.file = Some(log.clone());
-        })),
-        ..Choice::default()
-    };
-    let shop = Shop::start(1, choice).await;
+    let shop = Shop::start(1, audited(&file)).await;
     // A body that never comes.
     let mut stream = TcpStream::connect(&shop.stage.rest.0).await.unwrap();
     let head = format!(
