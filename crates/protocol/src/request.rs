@@ -620,7 +620,7 @@ pub struct SecurityStatus {
     pub tls: bool,
     /// It listens beyond loopback in clear.
     pub exposed: bool,
-    /// Over TLS: seconds until its certificate, or that of an authority, is over; below zero it is.
+    /// Seconds until a certificate that it uses, or an authority, is over; below zero it is.
     pub ends_in: Option<i64>,
 }
 

@@ -20,6 +20,7 @@ use fermata_engine::Service;
 use fermata_protocol::catalogue::Access;
 use fermata_protocol::request::Operation;
 use fermata_protocol::{Code, Refusal, Reply, Request};
+use fermata_tls::Trust;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     ended: watch::Sender<bool>,
     /// The access policy as it was read last, or made here.
     access: watch::Sender<Option<Access>>,
+    /// What the stores are shown; none: nodes speak to them in clear.
+    pub(crate) stores: Option<Trust>,
 }
 
 /// Counts a request as open until it is dropped.
@@ -56,13 +59,18 @@ impl Drop for Counted {
 }
 
 impl Engine {
-    pub(crate) fn new(service: Arc<dyn Service>, metrics: Arc<Metrics>) -> Engine {
+    pub(crate) fn new(
+        service: Arc<dyn Service>,
+        metrics: Arc<Metrics>,
+        stores: Option<Trust>,
+    ) -> Engine {
         Engine {
             service,
             metrics,
             brief: watch::Sender::new(0),
             ended: watch::Sender::new(false),
             access: watch::Sender::new(None),
+            stores,
         }
     }
 

@@ -343,17 +343,16 @@ impl Metrics {
     }
 
     /// How connections are secured, and until when the certificates count.
-    pub(crate) fn secured(&self, exposed: bool, tls: Option<&[Ending]>) {
-        for ending in tls.into_iter().flatten() {
+    pub(crate) fn secured(&self, tls: bool, exposed: bool, endings: &[Ending]) {
+        for ending in endings {
             let of = ending.what;
             let gauge = || gauge!("fermata_certificate_not_after_seconds", "of" => of);
             with_local_recorder(&self.recorder, gauge).set(ending.at as f64);
         }
-        let ends = |endings: &[Ending]| endings.iter().map(Ending::left).min();
         *self.locked_security() = SecurityStatus {
-            tls: tls.is_some(),
+            tls,
             exposed,
-            ends_in: tls.and_then(ends),
+            ends_in: endings.iter().map(Ending::left).min(),
         };
     }
 

@@ -21,7 +21,7 @@ use fermata_api::{Names, Secret, v1};
 use fermata_protocol::base::{ClusterId, Keyspace, NodeInfo, NodeName, SiteId};
 use fermata_protocol::request::{Critical, NodeStatus, Operation, StorageStatus};
 use fermata_protocol::{CallId, Code, Refusal, Reply, Request};
-use fermata_tls::Keeper;
+use fermata_tls::{Keeper, Trust};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -233,6 +233,14 @@ impl Porter {
             lasting: Arc::default(),
             backend,
             metrics,
+        }
+    }
+
+    /// What the stores of its engine are shown, where that is over TLS.
+    pub(crate) fn stores(&self) -> Option<&Trust> {
+        match &self.backend {
+            Backend::Engine(engine) => engine.stores.as_ref(),
+            Backend::Driver(_) => None,
         }
     }
 

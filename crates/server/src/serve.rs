@@ -19,7 +19,7 @@ use fermata_engine::Service;
 use fermata_protocol::base::Addresses;
 use fermata_protocol::request::{Operation, Reply, RingChange};
 use fermata_storage::{Disk, Options};
-use fermata_tls::Keeper;
+use fermata_tls::{Keeper, Trust};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -199,7 +199,11 @@ pub async fn run_engine_on(
     let own = Secret::new(random()?);
     let metrics = Arc::new(Metrics::of_engine());
     let tls = read_certificates(&resolved)?;
-    let engine = Arc::new(Engine::new(service, metrics.clone()));
+    let stores = resolved.engine.as_ref().map(|engine| engine.tls());
+    let stores = stores.transpose().map_err(StartError::Config)?.flatten();
+    let stores = stores.map(Trust::read).transpose();
+    let stores = stores.map_err(StartError::Config)?;
+    let engine = Arc::new(Engine::new(service, metrics.clone(), stores));
     let _abandon = AbandonEngine(engine.clone());
     let backend = Backend::Engine(engine.clone());
     let audit = start_audit(&resolved)?;
@@ -344,14 +348,25 @@ async fn keep_access(porter: Arc<Porter>) {
 }
 
 /// Takes certificates as they change, and tells of those that are over soon.
-async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
+async fn keep_certificates(porter: Arc<Porter>, exposed: bool) {
     let (mut told, mut complaint) = (None, (String::new(), false));
     loop {
-        let looking = keeper.clone();
-        let looked = tokio::task::spawn_blocking(move || looking.reread()).await;
-        match looked.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(true) => tracing::info!("certificates have changed, and count from now on"),
-            Ok(false) => complaint = (String::new(), false),
+        let looking = porter.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            // Those for the stores are read again by whoever asks.
+            let stores = looking.stores().map(Trust::endings).unwrap_or_default();
+            let changed = looking.tls.as_ref().map(|keeper| keeper.reread());
+            changed.transpose().map(|changed| (changed, stores))
+        });
+        let mut endings = Vec::new();
+        match looked.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok((changed, stores)) => {
+                complaint = (String::new(), false);
+                endings = stores;
+                if changed == Some(true) {
+                    tracing::info!("certificates have changed, and count from now on");
+                }
+            }
             // Files are replaced one by one: between two looks they may not fit each other.
             Err(why) if why != complaint.0 => complaint = (why, false),
             Err(why) if !complaint.1 => {
@@ -360,8 +375,9 @@ async fn keep_certificates(keeper: Arc<Keeper>, metrics: Arc<Metrics>) {
             }
             Err(_) => {}
         }
-        let endings = keeper.endings();
-        metrics.secured(false, Some(&endings));
+        endings.extend(porter.tls.iter().flat_map(|keeper| keeper.endings()));
+        let is_tls = porter.tls.is_some();
+        porter.metrics.secured(is_tls, exposed, &endings);
         let soon = endings.iter().filter(|ending| ending.left() < ENDS_SOON);
         let over = endings.iter().filter(|ending| ending.left() <= 0).count();
         let again = told.is_none_or(|(at, before): (Instant, usize)| {
@@ -537,9 +553,9 @@ async fn serve_faces(
         tasks.spawn(issuer.keep());
     }
     tasks.spawn(crate::memory::returned());
-    match porter.tls.clone() {
-        Some(keeper) => drop(tasks.spawn(keep_certificates(keeper, porter.metrics.clone()))),
-        None => porter.metrics.secured(exposed, None),
+    porter.metrics.secured(porter.tls.is_some(), exposed, &[]);
+    if porter.tls.is_some() || porter.stores().is_some() {
+        tasks.spawn(keep_certificates(porter.clone(), exposed));
     }
     let hosted = Arc::new(Hosted::new(porter.clone(), clients.sessions));
     let mut routes = tonic::service::Routes::new(crate::grpc::service(porter.clone()));

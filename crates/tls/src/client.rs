@@ -1,5 +1,6 @@
 //! What a client needs.
 
+use crate::ending::{Ending, endings};
 use crate::files::{Files, Text};
 use crate::{VERSIONS, error, provider};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Files are looked at again after so long, where somebody connects.
 const LOOK: Duration = Duration::from_secs(10);
+
+/// What ends: of a node, that is a client of the stores of its engine.
+const NAMES: [&str; 2] = ["certificate for the stores", "authority of the stores"];
 
 /// Whom a client trusts, and what it shows. Clones share it.
 #[derive(Clone)]
@@ -35,6 +39,7 @@ struct Usable {
     config: Arc<ClientConfig>,
     /// What the configuration judges others by.
     verifier: Arc<WebPkiServerVerifier>,
+    endings: Vec<Ending>,
 }
 
 /// The text of the files, for libraries that read it themselves.
@@ -92,6 +97,11 @@ impl Trust {
         })
     }
 
+    /// When the certificate that is shown is over, and those of authorities, the first of each.
+    pub fn endings(&self) -> Vec<Ending> {
+        self.present(|now| now.usable.endings.clone())
+    }
+
     fn present<T>(&self, take: impl FnOnce(&Present) -> T) -> T {
         let now = self.0.now.lock();
         let mut now = now.unwrap_or_else(PoisonError::into_inner);
@@ -120,6 +130,7 @@ fn usable(files: &Files, text: &Text) -> Result<Usable, String> {
         }
         None => error::sentence(&error),
     };
+    let endings = endings(material.own.as_ref(), &material.authorities, NAMES);
     let verifier = WebPkiServerVerifier::builder_with_provider(material.roots, provider());
     let verifier = verifier.build().map_err(|error| error.to_string())?;
     let builder = ClientConfig::builder_with_provider(provider());
@@ -133,7 +144,11 @@ fn usable(files: &Files, text: &Text) -> Result<Usable, String> {
     };
     config.resumption = Resumption::disabled();
     let config = Arc::new(config);
-    Ok(Usable { config, verifier })
+    Ok(Usable {
+        config,
+        verifier,
+        endings,
+    })
 }
 
 /// Judges, and shows, by what is in the files at the time.

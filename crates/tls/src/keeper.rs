@@ -1,6 +1,7 @@
 //! What a node needs: how it is spoken to, and how it speaks to others, by its files as they are.
 
-use crate::files::{Chain, Files, Material, Text, not_after};
+use crate::ending::{Ending, endings};
+use crate::files::{Chain, Files, Material, Text};
 use crate::name::Name;
 use crate::verify::{Connecting, ServingNodes, Whom};
 use crate::{VERSIONS, error, provider};
@@ -11,7 +12,6 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ServerConfig};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What nodes speak between them, by ALPN's word (RFC 7301), and demand of each other: whoever
 /// relays a connection of a client to a node's port for peers gets no further than this.
@@ -44,23 +44,6 @@ impl Own {
             cluster: self.cluster,
             label: self.label.clone(),
         }
-    }
-}
-
-/// A certificate that the node uses ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// Which one.
-    pub what: &'static str,
-    /// When, in seconds since 1970.
-    pub at: i64,
-}
-
-impl Ending {
-    /// Seconds that are left; below zero it is over.
-    pub fn left(&self) -> i64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        self.at - now.map_or(0, |now| now.as_secs() as i64)
     }
 }
 
@@ -201,17 +184,7 @@ impl Present {
         let client = |protocols: &[&[u8]]| {
             client(&chain, &nodes, protocols).map_err(|error| failed(error::sentence(&error)))
         };
-        let mut endings = Vec::new();
-        let certificate = chain.certificates.iter().filter_map(not_after).min();
-        endings.extend(certificate.map(|at| Ending {
-            what: "certificate",
-            at,
-        }));
-        let authority = authorities.iter().filter_map(not_after).min();
-        endings.extend(authority.map(|at| Ending {
-            what: "authority",
-            at,
-        }));
+        let endings = endings(Some(&chain), &authorities, ["certificate", "authority"]);
         Ok(Present {
             grpc: server(
                 connecting(Whom::Clients, clients.clone()),

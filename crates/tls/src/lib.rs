@@ -22,6 +22,7 @@
 #[cfg(feature = "authority")]
 pub mod authority;
 mod client;
+mod ending;
 mod error;
 mod files;
 mod keeper;
@@ -29,9 +30,10 @@ mod name;
 mod verify;
 
 pub use client::{Pem, Trust};
+pub use ending::Ending;
 pub use error::{refused, why};
 pub use files::Files;
-pub use keeper::{Admits, Ending, Keeper, Own, PEERS_PROTOCOL};
+pub use keeper::{Admits, Keeper, Own, PEERS_PROTOCOL};
 pub use name::Name;
 pub use rustls;
 

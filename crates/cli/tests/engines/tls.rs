@@ -120,6 +120,12 @@ async fn nodes_serve_over_tls(engine: EngineConfig) {
     says(&nodes, &["lock", "k", "--", "sh", "-c", &script]);
     assert_eq!(says(&nodes, &["get", "k"]), "w");
     assert_eq!(run(&nodes, &["get", "none"]).status.code(), Some(1));
+    // When what the stores are shown is over is known.
+    let rest = crate::http::Rest(nodes.node(0).rest.clone());
+    let (_, _, metrics) = rest.send("GET", "/metrics", &[], b"").await;
+    let metrics = String::from_utf8(metrics).expect("text");
+    let ends = "fermata_certificate_not_after_seconds{of=\"certificate for the stores\"}";
+    assert!(metrics.contains(ends), "{metrics}");
 }
 
 /// With an authority that has not signed for the stores, or nothing to show, nothing goes through.
