@@ -286,18 +286,6 @@ impl Policy {
             if principal.roles.len() > ROLES_EACH_MAX {
                 return Err(wrong(&format!("it has at most {ROLES_EACH_MAX} roles")));
             }
-            let Quota {
-                requests_per_second,
-                sessions,
-                bytes_in_flight,
-            } = principal.quota;
-            let counts = [requests_per_second, sessions].map(|most| most.map(u64::from));
-            if [counts[0], counts[1], bytes_in_flight].contains(&Some(0)) {
-                return Err(wrong(
-                    "a quota of 0 would let it do nothing: take its roles away, or leave the quota \
-                     out",
-                ));
-            }
             let unknown = |role: &&String| *role != ADMIN && !self.roles.contains_key(*role);
             if let Some(role) = principal.roles.iter().find(unknown) {
                 return Err(wrong(&format!("there is no role {role:?}: make it first")));
@@ -353,8 +341,23 @@ impl Policy {
     /// nobody has to be while no policy counts.
     ///
     /// # Errors
-    /// One sentence: it would leave nobody who could change it, or shut out who puts it in force.
+    /// One sentence: it would leave nobody who could change it, shut out who puts it in force, or
+    /// has a quota that lets nothing through.
     pub fn check_after(&self, before: &Policy, who: Option<&str>) -> Result<(), String> {
+        for (name, principal) in &self.principals {
+            let Quota {
+                requests_per_second,
+                sessions,
+                bytes_in_flight,
+            } = principal.quota;
+            let counts = [requests_per_second, sessions].map(|most| most.map(u64::from));
+            if [counts[0], counts[1], bytes_in_flight].contains(&Some(0)) {
+                return Err(format!(
+                    "principal {name:?}: a quota of 0 would let it do nothing: take its roles \
+                     away, or leave the quota out"
+                ));
+            }
+        }
         if !self.enabled {
             return Ok(());
         }

@@ -88,6 +88,11 @@ impl Caller {
         }
     }
 
+    /// Whether it is nobody, where one has to be somebody.
+    pub(crate) fn is_stranger(&self, access: &super::Access) -> bool {
+        matches!(self.who, Who::Nobody) && access.is_enabled()
+    }
+
     /// The same principal, judged anew: the node knows whose something is that it keeps.
     pub(crate) fn unjudged(&self) -> Caller {
         let who = match &self.who {

@@ -195,6 +195,11 @@ impl Access {
         self.judged().is_enabled()
     }
 
+    /// Whether nobody is let in, whatever the policy says.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.judged().closed.is_some()
+    }
+
     /// Tells of each policy that comes.
     pub(crate) fn news(&self) -> watch::Receiver<Option<Document>> {
         self.newest.clone()
@@ -479,6 +484,25 @@ impl Access {
         let refusal = forbidden(&caller.who);
         self.audit.refused(caller, "music", (&refusal, None));
         Err(refusal)
+    }
+
+    /// Whether a caller has no right any more over a key of such a keyspace: by a policy that can
+    /// be read, which may have come since. It has asked for nothing.
+    pub(crate) fn has_lost(
+        &self,
+        caller: &Caller,
+        right: Right,
+        (keyspace, name): (&str, &[u8]),
+    ) -> bool {
+        let judged = self.judged();
+        if judged.closed.is_some() {
+            return false;
+        }
+        match self.grants(&caller.who, &judged) {
+            Ok(Some(grants)) => !grants.may(right, keyspace, name, || name),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// Whether a caller may know of keys of such a keyspace that begin so.

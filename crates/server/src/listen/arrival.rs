@@ -45,6 +45,8 @@ use tokio::time::{Instant, Sleep, timeout};
 const RATE_MIN: u64 = 16 << 10;
 /// Most bytes of a body that are read after its request was refused.
 const FORGOTTEN_MAX: u64 = 64 << 20;
+/// Bytes of a body that do not count against its caller's quota before all of it is there.
+const UNCOUNTED: usize = 64 << 10;
 /// How long an answer to who is nobody waits for the rest of what was sent.
 const STRANGERS: Duration = Duration::from_secs(1);
 /// Where one has to be somebody, once access is controlled.
@@ -86,6 +88,7 @@ async fn arrive(
     let grpc = is_grpc(headers);
     let caller = request.extensions().get::<Caller>();
     let caller = caller.cloned().unwrap_or(Caller::NOBODY);
+    let is_stranger = caller.is_stranger(&porter.access);
     let stranger = stranger(&porter, &caller, &request);
     let asks_first = headers.contains_key(header::EXPECT);
     let is_cut = request.version() < Version::HTTP_2;
@@ -103,7 +106,6 @@ async fn arrive(
             clock: ArrivalClock::new(patience),
         })
     });
-    let is_stranger = stranger.is_some();
     let answer = match stranger {
         Some(answer) => {
             drop(request);
@@ -166,8 +168,11 @@ impl Arrival {
 impl State {
     /// Counts so many bytes more.
     fn count(&mut self, porter: &Porter, caller: &Caller, bytes: usize) -> Result<(), Refusal> {
-        porter.access.arriving(caller, &mut self.used, bytes)?;
         self.bytes += bytes;
+        // What keeps or gives up what one has is short, and goes on beyond a quota.
+        if self.bytes > UNCOUNTED {
+            porter.access.arriving(caller, &mut self.used, bytes)?;
+        }
         let counted = self
             .permit
             .as_ref()
@@ -248,7 +253,12 @@ impl Arriving {
         }
         self.clock.arrived(data.len());
         let mut state = self.arrival.lock();
-        let counted = state.count(&self.porter, &self.caller, data.len());
+        // A stream goes on, whatever becomes of one request: each counts once it is there.
+        let caller = match self.messages {
+            Some(_) => &Caller::NODE,
+            None => &self.caller,
+        };
+        let counted = state.count(&self.porter, caller, data.len());
         counted.map_err(Verdict::Busy)?;
         if self.body.is_end_stream() {
             state.used = None;

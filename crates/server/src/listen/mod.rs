@@ -74,7 +74,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 const TURNED_AWAY_MAX: usize = 64;
 /// After the system has refused to accept, it is asked again after this long.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Reasons that are told apart in the log; with more it begins anew.
+/// Reasons that are told apart in the log.
 const REASONS_MAX: usize = 32;
 /// A reason for refusals is logged once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -230,9 +230,10 @@ impl Listening {
     /// Tells of refusals in the log, of each reason once in a while, and how many there were.
     fn tell(&self, why: &str, from: Option<IpAddr>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.contains_key(why) && told.len() >= REASONS_MAX {
-            told.clear();
-        }
+        let why = match told.contains_key(why) || told.len() < REASONS_MAX {
+            true => why,
+            false => "for more reasons than are told apart",
+        };
         let of = told.entry(why.to_owned()).or_default();
         of.refused += 1;
         if of.last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
@@ -424,15 +425,20 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        // Health and descriptions, which everybody may watch for as long as there is room.
-        let asking = match request.uri().path().starts_with("/grpc.") {
+        let who = self.who(&request);
+        // Nobody holds a place, nor does who watches what everybody may: health, and descriptions.
+        let in_passing = match &who {
+            Ok(caller) => caller.is_stranger(&self.porter.access),
+            Err(_) => true,
+        };
+        let asking = match in_passing || request.uri().path().starts_with("/grpc.") {
             true => {
                 self.place.ask_in_passing();
                 None
             }
             false => Some(self.place.ask()),
         };
-        match self.who(&request) {
+        match who {
             Ok(caller) => drop(request.extensions_mut().insert(caller)),
             Err(refusal) => {
                 let answer = refused(&refusal, request.headers(), request.uri());

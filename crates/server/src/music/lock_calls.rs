@@ -48,6 +48,7 @@ impl Locks {
             && let Some(lock) = moves::used(lock).await
         {
             self.owned(call, name, &lock, ends)?;
+            lock.touch();
             return Ok(Found::Here(lock));
         }
         let entries = self.store.queue(name.key.clone()).await?;

@@ -22,8 +22,9 @@
 
 use super::answers::Failure;
 use super::forward::Forward;
-use super::names::{Name, PROMOTED, is_of, plain_session, promotes, session_of, split_name};
+use super::names::{Name, is_of, plain_session, promoted_session, promotes, split_name};
 use super::schema::TableName;
+use super::store::KEYSPACE;
 use super::store::{MusicStore, WAIT, Wish};
 use crate::access::{Caller, Entry, Who};
 use crate::hosted::own::{ask, get, known};
@@ -135,7 +136,8 @@ impl Lock {
         self.moves.load(Ordering::Acquire) || !self.place().kept.is_over()
     }
 
-    fn touch(&self) {
+    /// Whoever may has spoken of it.
+    pub(super) fn touch(&self) {
         self.place().kept.touch();
         if let Some((place, _)) = &*locked(&self.promotion) {
             place.kept.touch();
@@ -198,12 +200,11 @@ impl Locks {
         }
     }
 
-    /// The lock, if this node is its home and knows it.
+    /// The lock, if this node is its home and knows it. It lives no longer for being asked for.
     pub(super) fn kept(&self, key: &KeyId, number: u64) -> Option<Arc<Lock>> {
         let kept = locked(&self.kept)
             .get(&(key.key.clone(), number))
             .cloned()?;
-        kept.touch();
         kept.lives().then_some(kept)
     }
 
@@ -218,13 +219,13 @@ impl Locks {
         let random = self.store.session().0;
         let session = plain_session(self.me, random, caller.principal());
         let (place, held, work) = self.join(caller, (&name.key, mode), session, wish).await?;
-        let mut kept = locked(&self.kept);
-        Ok(keep(
-            &mut kept,
-            (&name.given, &name.key, held.lock_ref.0),
-            wish,
-            (place, work),
-        ))
+        let named = (&*name.given, &name.key, held.lock_ref.0);
+        let lock = keep(&mut locked(&self.kept), named, wish, (place, work));
+        // A policy that came meanwhile has not found it.
+        if self.has_lost(&lock) && caller.principal().is_some() {
+            let _ = self.release(&lock).await;
+        }
+        Ok(lock)
     }
 
     /// Enqueues under `session`.
@@ -282,7 +283,7 @@ impl Locks {
         }
         let random = self.store.session().0;
         let session = match promotes(entry.session, None) {
-            true => session_of(PROMOTED, self.me, random, number),
+            true => promoted_session(self.me, random, caller.principal(), number),
             false => plain_session(self.me, random, caller.principal()),
         };
         let wish = Wish {
@@ -311,7 +312,7 @@ impl Locks {
     /// Joins the queue again, exclusively, for a promotion of `lock`.
     pub(super) async fn promote(&self, caller: &Caller, lock: &Lock) -> Result<(), Refusal> {
         let random = self.store.session().0;
-        let session = session_of(PROMOTED, self.me, random, lock.number);
+        let session = promoted_session(self.me, random, caller.principal(), lock.number);
         let joined = self.join(caller, (&lock.key, Mode::Exclusive), session, lock.wish);
         let (place, _, work) = joined.await?;
         *locked(&lock.promotion) = Some((place, work));
@@ -566,6 +567,25 @@ impl Locks {
         left.map(drop).map_err(Failure::from)
     }
 
+    /// Whether a lock's owner may not lock its row any more.
+    fn has_lost(&self, lock: &Lock) -> bool {
+        let access = &self.store.porter.access;
+        let owner = lock.place().kept.owner();
+        if owner.principal().is_none() {
+            return access.is_enabled() && !access.is_closed();
+        }
+        // As the policy has it: MUSIC's names of keyspaces and tables have no capitals.
+        let Ok((keyspace, table, value)) = split_name(&lock.given) else {
+            return false;
+        };
+        let Ok(table) = TableName::parse(keyspace, table) else {
+            return false;
+        };
+        let name = format!("{}.{}.{value}", table.keyspace, table.table);
+        let named = (KEYSPACE, name.as_bytes());
+        access.has_lost(&owner.unjudged(), Right::Lock, named)
+    }
+
     /// The line of the audit log for a lock that somebody else ends than its owner.
     pub(super) fn forced(&self, caller: &Caller, key: &KeyId, lock_ref: LockRef) -> Option<Entry> {
         if matches!(caller.who, Who::Node) {
@@ -600,20 +620,12 @@ impl Locks {
 }
 
 /// Ends the locks of those who may not hold them any more, as the policy changes, until the node
-/// stops.
+/// stops; and of those who were nobody when nobody had to be known, and would be refused.
 pub(super) async fn review(locks: Arc<Locks>) {
-    let store = &locks.store;
-    let mut news = store.porter.access.news();
+    let mut news = locks.store.porter.access.news();
     while news.changed().await.is_ok() {
         for lock in locks.all() {
-            let owner = lock.place().kept.owner().unjudged();
-            let Ok((keyspace, table, value)) = split_name(&lock.given) else {
-                continue;
-            };
-            let named = TableName::parse(keyspace, table);
-            let may =
-                named.and_then(|table| store.may(&owner, &[Right::Lock], &table, Some(value)));
-            if may.is_err() && locks.release(&lock).await.is_err() {
+            if locks.has_lost(&lock) && locks.release(&lock).await.is_err() {
                 // Its idle time ends it, since nobody may speak of it.
                 tracing::warn!(lock = %lock.id(), "a lock stays whose owner may not hold it");
             }

@@ -6,11 +6,11 @@
 //! N the lock ref. Both are taken apart by their first two dots and their last dollar, so that
 //! values may have any letters.
 //!
-//! A lock's session is 8 bits that say what it is, 32 bits of the home, 24 random bits, and 64
-//! bits: 24 of a digest of its owner's name, zeros where it has none, and 40 more random ones; or,
-//! for the ref that a promotion waits with, the number in the lock's id. So whoever takes a lock
-//! over from a home that is gone can be told from its owner. Its highest bit is clear, as it is in
-//! no client's session ([`SessionId::drawn`]).
+//! A lock's session is 8 bits that say what it is, 32 bits of the home, 24 random bits, 24 of a
+//! digest of its owner's name, zeros where it has none, and 40 more random ones; or, for the ref
+//! that a promotion waits with, the number in the lock's id. A number that is longer takes the
+//! owner's place, too. So whoever takes a lock over from a home that is gone can be told from its
+//! owner. Its highest bit is clear, as it is in no client's session ([`SessionId::drawn`]).
 
 use super::Call;
 use super::answers::Failure;
@@ -31,7 +31,13 @@ const FREE_MAX: usize = 1_024;
 /// Sessions of locks begin so.
 pub(super) const PLAIN: u128 = 0x55;
 /// Sessions of promotions begin so.
-pub(super) const PROMOTED: u128 = 0x50;
+const PROMOTED: u128 = 0x51;
+/// Those of a number that leaves no room for an owner.
+const PROMOTED_LONG: u128 = 0x50;
+/// The last 40 bits.
+const LOW: u64 = (1 << OWNER) - 1;
+/// How far up an owner's digest is.
+const OWNER: u32 = 40;
 
 /// A lock's name, in a keyspace that there is.
 #[derive(Clone, Debug)]
@@ -112,8 +118,21 @@ fn digest(owner: Option<&str>) -> u64 {
 
 /// A lock's session, at this home.
 pub(super) fn plain_session(node: u32, random: u128, owner: Option<&str>) -> SessionId {
-    let payload = digest(owner) << 40 | (random as u64) >> 24;
+    let payload = digest(owner) << OWNER | random as u64 & LOW;
     session_of(PLAIN, node, random, payload)
+}
+
+/// The session of the promotion of lock `number`.
+pub(super) fn promoted_session(
+    node: u32,
+    random: u128,
+    owner: Option<&str>,
+    number: u64,
+) -> SessionId {
+    match number <= LOW {
+        true => session_of(PROMOTED, node, random, digest(owner) << OWNER | number),
+        false => session_of(PROMOTED_LONG, node, random, number),
+    }
 }
 
 /// Whether a lock with these refs is the owner's; none: they do not say.
@@ -121,32 +140,40 @@ pub(super) fn is_owned<'a>(
     mut entries: impl Iterator<Item = &'a QueueEntry>,
     owner: Option<&str>,
 ) -> Option<bool> {
-    let plain = entries.find(|entry| entry.session.0 >> 120 == PLAIN)?;
-    Some((plain.session.0 as u64) >> 40 == digest(owner))
+    let says = |entry: &&QueueEntry| [PLAIN, PROMOTED].contains(&(entry.session.0 >> 120));
+    let found = entries.find(says)?;
+    Some((found.session.0 as u64) >> OWNER == digest(owner))
 }
 
-pub(super) fn session_of(kind: u128, node: u32, random: u128, payload: u64) -> SessionId {
+fn session_of(kind: u128, node: u32, random: u128, payload: u64) -> SessionId {
     let random = (random >> 64) & 0xff_ffff;
     SessionId(kind << 120 | u128::from(node) << 88 | random << 64 | u128::from(payload))
 }
 
 /// The home that a session names, if it is a lock's.
 pub(super) fn home_of(session: SessionId) -> Option<u32> {
-    let kind = session.0 >> 120;
-    (kind == PLAIN || kind == PROMOTED).then_some((session.0 >> 88) as u32)
+    let kinds = [PLAIN, PROMOTED, PROMOTED_LONG];
+    let is_lock = kinds.contains(&(session.0 >> 120));
+    is_lock.then_some((session.0 >> 88) as u32)
+}
+
+/// The number of the lock of whose promotion a session is.
+fn promoted(session: SessionId) -> Option<u64> {
+    match session.0 >> 120 {
+        PROMOTED => Some(session.0 as u64 & LOW),
+        PROMOTED_LONG => Some(session.0 as u64),
+        _ => None,
+    }
 }
 
 /// Whether a session is of the promotion of lock `number`, or, with none, of any.
 pub(super) fn promotes(session: SessionId, number: Option<u64>) -> bool {
-    session.0 >> 120 == PROMOTED && number.is_none_or(|number| session.0 as u64 == number)
+    promoted(session).is_some_and(|of| number.is_none_or(|number| of == number))
 }
 
 /// The number that a queue's entry has in its lock's id.
 pub(super) fn number_of(entry: &QueueEntry) -> u64 {
-    match promotes(entry.session, None) {
-        true => entry.session.0 as u64,
-        false => entry.lock_ref.0,
-    }
+    promoted(entry.session).unwrap_or(entry.lock_ref.0)
 }
 
 /// Whether `entry` is the ref of lock `number`.
@@ -267,16 +294,26 @@ mod tests {
             holds: true,
             label: Label::default(),
         };
-        let promoted = entry(session_of(PROMOTED, 7, 5, 9));
         for owner in [None, Some("app"), Some("é")] {
             let own = entry(plain_session(7, u128::MAX, owner));
+            let promoted = entry(promoted_session(7, 5, owner, 9));
+            let long = entry(promoted_session(7, 5, owner, u64::MAX));
             assert_eq!(home_of(own.session), Some(7));
-            let both = [&promoted, &own];
-            assert_eq!(is_owned(both.into_iter(), owner), Some(true));
-            assert_eq!(is_owned(both.into_iter(), Some("other")), Some(false));
-            assert_eq!(is_owned([&promoted].into_iter(), owner), None);
-            let other = plain_session(7, u128::MAX - (1 << 24), owner);
-            assert_ne!(other, own.session, "all random bits count");
+            for entries in [
+                &[&promoted, &own][..],
+                &[&promoted],
+                &[&own],
+                &[&long, &own],
+            ] {
+                let entries = || entries.iter().copied();
+                assert_eq!(is_owned(entries(), owner), Some(true));
+                assert_eq!(is_owned(entries(), Some("other")), Some(false));
+            }
+            assert_eq!(is_owned([&long].into_iter(), owner), None);
+            for bit in [0, 39, 64, 87] {
+                let other = plain_session(7, u128::MAX ^ (1 << bit), owner);
+                assert_ne!(other, own.session, "every random bit counts");
+            }
         }
     }
 
@@ -285,12 +322,14 @@ mod tests {
         let plain = plain_session(7, u128::MAX, None);
         assert_eq!(home_of(plain), Some(7));
         assert!(!promotes(plain, None));
-        let promoted = session_of(PROMOTED, u32::MAX, 1 << 64, 12);
-        assert_eq!(home_of(promoted), Some(u32::MAX));
-        assert!(promotes(promoted, Some(12)) && !promotes(promoted, Some(13)));
-        for lock in [plain, promoted] {
-            let clients = SessionId::drawn(lock.0);
-            assert!(home_of(clients).is_none() && !promotes(clients, None));
+        for number in [12, LOW, LOW + 1, u64::MAX] {
+            let promoted = promoted_session(u32::MAX, 1 << 64, Some("app"), number);
+            assert_eq!(home_of(promoted), Some(u32::MAX));
+            assert!(promotes(promoted, Some(number)) && !promotes(promoted, Some(13)));
+            for lock in [plain, promoted] {
+                let clients = SessionId::drawn(lock.0);
+                assert!(home_of(clients).is_none() && !promotes(clients, None));
+            }
         }
     }
 }

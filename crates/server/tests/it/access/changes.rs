@@ -258,7 +258,7 @@ async fn a_body_counts_against_a_quota_while_it_arrives() {
     stage
         .change(|policy| {
             let app = policy.principals.get_mut("app").unwrap();
-            app.quota.bytes_in_flight = Some(1_000);
+            app.quota.bytes_in_flight = Some(100_000);
         })
         .await;
     let begins = async |bytes: usize| {
@@ -274,7 +274,7 @@ async fn a_body_counts_against_a_quota_while_it_arrives() {
         stream.read_exact(&mut heard).await.unwrap();
         String::from_utf8_lossy(&heard).into_owned()
     };
-    assert_eq!(begins(2_000).await, "HTTP/1.1 429");
+    assert_eq!(begins(200_000).await, "HTTP/1.1 429");
     // One that is within it is refused for its own sake: the rest never comes.
     assert_eq!(begins(100).await, "HTTP/1.1 408");
 }

@@ -68,7 +68,9 @@ impl Shop {
     async fn lock(&self, at: usize, value: &str) -> String {
         let create = format!("/locks/create/shop.carts.{value}");
         let app = &self.stage.app;
-        let (status, made) = self.call(at, app, ("POST", &create), &Value::Null).await;
+        // It does not end because nobody speaks of it.
+        let lasting = json!({ "leasePeriod": "3600000" });
+        let (status, made) = self.call(at, app, ("POST", &create), &lasting).await;
         assert_eq!(status, 200, "{made}");
         made["lock"]["lock"].as_str().unwrap().replace('$', "%24")
     }
