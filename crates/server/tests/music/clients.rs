@@ -87,14 +87,16 @@ impl Music {
         answer
     }
 
-    /// A call that succeeds once no answer says any more to ask again.
+    /// A call that succeeds once no answer says any more to ask, or try, again.
     pub(crate) async fn insist(&self, method: &str, path: &str, body: Value) -> Value {
         for _ in 0..200 {
             let (status, answer) = self.call(method, path, body.clone()).await;
             if status == 200 {
                 return answer;
             }
-            assert!(answer.to_string().contains("ask again"), "{path}: {answer}");
+            let said = answer.to_string();
+            let again = said.contains("ask again") || said.contains("try again");
+            assert!(again, "{path}: {answer}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("{method} {path}: \"ask again\" for ever")
