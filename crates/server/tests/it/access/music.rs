@@ -218,15 +218,18 @@ async fn strangers_are_refused_first_and_force_is_written_down() {
     let file = dir.path().join("audit.log");
     let shop = Shop::start(1, audited(&file)).await;
     // A body that never comes.
-    let mut stream = TcpStream::connect(&shop.stage.rest.0).await.unwrap();
-    let head = format!(
-        "POST {ROOT}/keyspaces/shop/tables/carts/rows HTTP/1.1\r\nhost: x\r\n\
-         content-type: application/json\r\ncontent-length: 1000\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    let mut heard = [0; 12];
-    stream.read_exact(&mut heard).await.unwrap();
-    assert_eq!(&heard, b"HTTP/1.1 401");
+    let rows = format!("POST {ROOT}/keyspaces/shop/tables/carts/rows");
+    for asks in [rows.as_str(), "PUT /v1/keyspaces/default/keys/k"] {
+        let mut stream = TcpStream::connect(&shop.stage.rest.0).await.unwrap();
+        let head = format!(
+            "{asks} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+             content-length: 1000\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut heard = [0; 12];
+        stream.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"HTTP/1.1 401", "{asks}");
+    }
     let admin = &shop.stage.admin;
     let forced = || {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
