@@ -265,6 +265,19 @@ const DEEP: &[Section] = &[
         &["xtask", "formal", "planted.als"],
     ),
     Section::new(
+        "decoders, as those who fuzz them build them",
+        &[
+            "test",
+            "--package",
+            "fermata-server",
+            "--features",
+            "fuzz",
+            "--lib",
+            "--",
+            "fuzz",
+        ],
+    ),
+    Section::new(
         "licences, sources and known holes of dependencies",
         &["xtask", "deny"],
     ),
