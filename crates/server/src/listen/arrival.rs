@@ -20,7 +20,7 @@
 //! before it is answered.
 
 use super::{is_grpc, refused};
-use crate::access::{Caller, Used, Who};
+use crate::access::{Caller, Used};
 use crate::closings::Cause;
 use crate::porter::Porter;
 use crate::rest::Problem;
@@ -89,7 +89,10 @@ async fn arrive(
     let caller = request.extensions().get::<Caller>();
     let caller = caller.cloned().unwrap_or(Caller::NOBODY);
     let is_stranger = caller.is_stranger(&porter.access);
-    let stranger = stranger(&porter, &caller, &request);
+    let stranger = match is_stranger {
+        true => stranger(&porter, &caller, &request),
+        false => None,
+    };
     let asks_first = headers.contains_key(header::EXPECT);
     let is_cut = request.version() < Version::HTTP_2;
     let messages = (grpc && STREAMS.contains(&request.uri().path())).then(Messages::default);
@@ -134,9 +137,7 @@ async fn arrive(
 /// The refusal of who is nobody, where one has to be somebody: before anything is read.
 fn stranger(porter: &Porter, caller: &Caller, request: &Request) -> Option<Response> {
     let path = request.uri().path();
-    if !matches!(caller.who, Who::Nobody) || !FOR_SOMEBODY.iter().any(|of| path.starts_with(of)) {
-        return None;
-    }
+    FOR_SOMEBODY.iter().find(|of| path.starts_with(**of))?;
     let refusal = porter.access.admit(caller).err()?;
     Some(refused(&refusal, request.headers(), request.uri()))
 }
@@ -166,11 +167,16 @@ impl Arrival {
 }
 
 impl State {
-    /// Counts so many bytes more.
-    fn count(&mut self, porter: &Porter, caller: &Caller, bytes: usize) -> Result<(), Refusal> {
+    /// Counts so many bytes more, against the quota of a caller, too.
+    fn count(
+        &mut self,
+        porter: &Porter,
+        caller: Option<&Caller>,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
         self.bytes += bytes;
         // What keeps or gives up what one has is short, and goes on beyond a quota.
-        if self.bytes > UNCOUNTED {
+        if let Some(caller) = caller.filter(|_| self.bytes > UNCOUNTED) {
             porter.access.arriving(caller, &mut self.used, bytes)?;
         }
         let counted = self
@@ -254,10 +260,7 @@ impl Arriving {
         self.clock.arrived(data.len());
         let mut state = self.arrival.lock();
         // A stream goes on, whatever becomes of one request: each counts once it is there.
-        let caller = match self.messages {
-            Some(_) => &Caller::NODE,
-            None => &self.caller,
-        };
+        let caller = Some(&self.caller).filter(|_| self.messages.is_none());
         let counted = state.count(&self.porter, caller, data.len());
         counted.map_err(Verdict::Busy)?;
         if self.body.is_end_stream() {

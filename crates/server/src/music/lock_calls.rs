@@ -79,11 +79,11 @@ impl Locks {
         if ends {
             let by = match owned {
                 Some(true) => &Caller::NODE,
-                _ => &call.caller,
+                _ => {
+                    self.may_release(call, name)?;
+                    &call.caller
+                }
             };
-            if owned != Some(true) {
-                self.may_release(call, name)?;
-            }
             for entry in own() {
                 self.evict(by, &name.key, entry).await?;
             }
