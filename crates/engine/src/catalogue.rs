@@ -1,7 +1,7 @@
 //! The keyspaces, and who may do what in them: two rows of the lock store, replaced by
 //! compare-and-set like every other.
 
-use crate::engine::{Engine, failed};
+use crate::engine::{Engine, NO_LEDGERS, failed};
 use crate::store::{DataStore, LockStore, Row, StoreError, Swapped};
 use bytes::Bytes;
 use fermata_protocol::Reply;
@@ -155,6 +155,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
 
     /// Adds a keyspace; its id is given here.
     pub(crate) async fn create_keyspace(&self, wanted: Keyspace) -> Result<Reply, Refusal> {
+        if wanted.purpose.is_ledger() {
+            return Err(Refusal::definite(Code::BadRequest, NO_LEDGERS));
+        }
         if wanted.storage != StoragePolicy::Replicated {
             let text = format!(
                 "keyspace `{}` was not created: on this engine the data store keeps the copies, \

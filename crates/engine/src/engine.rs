@@ -62,6 +62,11 @@ const KEYSPACES_STAY: &str =
 const NATIVE_ALONE: &str = "on this engine there is no read lease, and no node has a seat: values \
                             and locks are in other stores; nothing was changed";
 
+/// Why it has no ledgers.
+pub(crate) const NO_LEDGERS: &str =
+    "ledgers, with their transactions and snapshots, are the native engine's: this one keeps keys \
+     in other stores; nothing was changed";
+
 impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// A node on these stores.
     pub fn new(settings: Settings, locks: Arc<L>, data: Arc<D>) -> Arc<Engine<L, D>> {
@@ -158,6 +163,7 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
                 Purpose::Registers => {
                     "keys of a register keyspace have no locks: use read and write"
                 }
+                Purpose::Ledger { .. } => NO_LEDGERS,
             };
             return Err(Refusal::definite(Code::WrongPurpose, text));
         }
@@ -237,6 +243,9 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             Operation::CreateKeyspace(keyspace) => self.create_keyspace(keyspace).await,
             Operation::ChangeKeyspace { .. } | Operation::DeleteKeyspace { .. } => {
                 Err(Refusal::definite(Code::BadRequest, KEYSPACES_STAY))
+            }
+            Operation::Transact(_) | Operation::Resolve { .. } | Operation::Snapshot { .. } => {
+                Err(Refusal::definite(Code::WrongPurpose, NO_LEDGERS))
             }
             Operation::ChangeSettings(_)
             | Operation::Admit { .. }

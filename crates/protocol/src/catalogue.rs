@@ -163,7 +163,7 @@ impl Catalogue {
             let why = "a keyspace's name has 1 to 64 of a-z, 0-9, - and _; choose another";
             return refuse(Code::BadRequest, why.into());
         }
-        if let Err(why) = wanted.check_times() {
+        if let Err(why) = wanted.check_times().and_then(|()| wanted.check_purpose()) {
             return refuse(Code::BadRequest, why);
         }
         if let Some(known) = self.keyspaces.iter().find(|k| k.name == wanted.name) {

@@ -2,10 +2,12 @@
 //! their results are computed when they are applied, from the log's state alone.
 
 use crate::base::{
-    Addresses, Epoch, GroupId, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat,
-    SegmentId, SessionId, SiteId, Split, View,
+    Addresses, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, NodeName, Seat,
+    SegmentId, SessionId, SiteId, Split, Tag, Timestamp, View,
 };
-use crate::base::{KeyId, Tag};
+use crate::ledger::Transaction;
+#[cfg(feature = "planted-bugs")]
+use crate::records::Puts;
 use crate::registry::Newcomer;
 use crate::request::Mode;
 use crate::settings::Setting;
@@ -96,7 +98,16 @@ impl Command {
             }
             Body::Lock(LockCommand::Resume { .. }) => 0,
             Body::Segment(SegmentCommand::Leases(leases)) => list(leases),
-            Body::Segment(SegmentCommand::LeasesTaken | SegmentCommand::Floor(_)) => 0,
+            Body::Segment(
+                SegmentCommand::LeasesTaken
+                | SegmentCommand::Floor(_)
+                | SegmentCommand::Limit(_)
+                | SegmentCommand::Used(_),
+            ) => 0,
+            Body::Ledger(LedgerCommand::Transact { transaction, .. }) => transaction.bytes(),
+            Body::Ledger(LedgerCommand::Never) => 0,
+            #[cfg(feature = "planted-bugs")]
+            Body::Ledger(LedgerCommand::Puts(puts)) => puts.bytes(),
             Body::Group(GroupCommand::Next { view, .. }) => list(&view.seats),
             Body::Group(GroupCommand::Started { segments, .. }) => list(segments),
             Body::Group(GroupCommand::CreateKeyspace(keyspace)) => keyspace.name.len(),
@@ -107,8 +118,7 @@ impl Command {
             }
             Body::Group(
                 GroupCommand::Decide(bytes) | GroupCommand::Vote(bytes) | GroupCommand::Take(bytes),
-            )
-            | Body::Transaction(bytes) => bytes.len(),
+            ) => bytes.len(),
             Body::Group(GroupCommand::ChangeAccess { policy, .. }) => policy.len(),
             Body::Group(
                 GroupCommand::ChangeKeyspace { .. }
@@ -119,7 +129,8 @@ impl Command {
                 | GroupCommand::Settled(_)
                 | GroupCommand::Moved { .. }
                 | GroupCommand::Harvested { .. }
-                | GroupCommand::ChildBegun(_),
+                | GroupCommand::ChildBegun(_)
+                | GroupCommand::Limit(_),
             ) => 0,
         };
         // Numbers may take a little more encoded than in memory.
@@ -139,8 +150,8 @@ pub enum Body {
     Lock(LockCommand),
     /// To the group's own state.
     Group(GroupCommand),
-    /// Reserved for a segment's holds and votes; refused without effect by this version.
-    Transaction(Vec<u8>),
+    /// To a segment's ledger, in logs from the format [`LEDGERS`](crate::wire::LEDGERS) on.
+    Ledger(LedgerCommand),
     /// To a segment as a whole.
     Segment(SegmentCommand),
 }
@@ -239,6 +250,25 @@ pub enum LockCommand {
     },
 }
 
+/// A command to a segment's ledger. What comes of it is a record ([`crate::ledger`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LedgerCommand {
+    /// A transaction on keys of this segment.
+    Transact {
+        /// Its timestamp. From the coordinator: the lowest that it may be; the primary raises it.
+        at: Timestamp,
+        /// Bytes of all that it reads at most.
+        most: u32,
+        /// What it does.
+        transaction: Transaction,
+    },
+    /// The command of this session and number never takes effect, unless it has.
+    Never,
+    /// Records that are set, or removed: in the laboratory alone.
+    #[cfg(feature = "planted-bugs")]
+    Puts(Puts),
+}
+
 /// A command to a segment as a whole: what no key kind of it owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentCommand {
@@ -251,6 +281,12 @@ pub enum SegmentCommand {
     /// All refs up to here are past, or as many of them as are, and members may say so without
     /// knowing anything else of a key (F8f).
     Floor(LockRef),
+    /// The primary promises, assigns and closes no time above this (ledger L1), in logs from the
+    /// format [`LEDGERS`](crate::wire::LEDGERS) on.
+    Limit(Timestamp),
+    /// The last that a primary says of times before it hands its log over: it has used none above
+    /// this, and the next one begins above it, and not above the limit (L4).
+    Used(Timestamp),
 }
 
 /// How long a ref may still have a lease, and how long its section has lasted.
@@ -367,6 +403,9 @@ pub enum GroupCommand {
         /// See [`Access::policy`](crate::catalogue::Access::policy).
         policy: Bytes,
     },
+    /// The reference of the cluster's time reads nothing above this (ledger L36), microseconds
+    /// since 1970; in logs from the format [`LEDGERS`](crate::wire::LEDGERS) on.
+    Limit(u64),
 }
 
 #[cfg(test)]

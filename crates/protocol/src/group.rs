@@ -12,11 +12,35 @@ use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
 use alloc::boxed::Box;
 use alloc::format;
-use serde::{Deserialize, Serialize};
+use crate::wire::{self, grown};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The state of one group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupState {
+    kept: Kept,
+    /// The cluster's time has not passed this, microseconds since 1970 (ledger L36): in the
+    /// meta-group, from the format [`wire::LEDGERS`] on.
+    limit: u64,
+}
+
+impl Serialize for GroupState {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let limit = self.kept.has_limit().then_some(&self.limit);
+        grown::serialize(&self.kept, limit, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for GroupState {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<GroupState, D::Error> {
+        let (kept, limit) = grown::deserialize(from, Kept::has_limit)?;
+        Ok(GroupState { kept, limit })
+    }
+}
+
+/// What a group's state has in every format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
     commands: u64,
     location: Location,
     /// No view has fewer members.
@@ -54,6 +78,12 @@ enum Role {
     Parent(Box<GroupState>),
 }
 
+impl Kept {
+    fn has_limit(&self) -> bool {
+        self.format >= wire::LEDGERS
+    }
+}
+
 impl GroupState {
     /// The state in which a group of the cluster file starts, in a cluster of these nodes in which
     /// no view has fewer members than `least`.
@@ -62,7 +92,7 @@ impl GroupState {
             GroupId::META => Role::Meta(Box::new(Meta::start(registry.clone()))),
             _ => Role::Plain,
         };
-        GroupState {
+        GroupState::of(Kept {
             commands: 0,
             location: Location::beginning(group),
             least,
@@ -71,48 +101,52 @@ impl GroupState {
             sessions: Sessions::default(),
             format: registry.settings().format,
             next_format: 0,
-        }
+        })
+    }
+
+    fn of(kept: Kept) -> GroupState {
+        GroupState { kept, limit: 0 }
     }
 
     /// The same after a history that ended elsewhere, with what it has left of the catalogue.
     pub(crate) fn after(mut self, history: (u64, Sessions), catalogue: Catalogue) -> GroupState {
-        (self.commands, self.sessions) = history;
-        if let Role::Meta(meta) = self.role {
-            self.role = Role::Meta(Box::new(meta.with(catalogue)));
+        (self.kept.commands, self.kept.sessions) = history;
+        if let Role::Meta(meta) = self.kept.role {
+            self.kept.role = Role::Meta(Box::new(meta.with(catalogue)));
         }
         self
     }
 
     /// The state in which the next log of this group starts, once it is decided how it goes on.
     pub fn succeed(mut self) -> GroupState {
-        let next = core::mem::take(&mut self.next);
-        let format = core::mem::take(&mut self.next_format);
+        let next = core::mem::take(&mut self.kept.next);
+        let format = core::mem::take(&mut self.kept.next_format);
         match next {
             Next::Undecided => return self,
-            Next::View(view) => self.location.succeed(view, format),
+            Next::View(view) => self.kept.location.succeed(view, format),
             Next::Split(split) => {
-                let (own, child) = self.location.split(&split, format);
-                self.location = own;
-                self.role = Role::Parent(Box::new(GroupState {
+                let (own, child) = self.kept.location.split(&split, format);
+                self.kept.location = own;
+                self.kept.role = Role::Parent(Box::new(GroupState::of(Kept {
                     commands: 0,
                     location: child,
-                    least: self.least,
+                    least: self.kept.least,
                     next: Next::Undecided,
                     role: Role::Plain,
                     sessions: Sessions::default(),
                     format,
                     next_format: 0,
-                }));
+                })));
             }
         }
-        self.format = format;
+        self.kept.format = format;
         self
     }
 
     /// With what a group begins that has split off from this one, until its log is known to have an
     /// entry.
     pub fn child(&self) -> Option<&GroupState> {
-        match &self.role {
+        match &self.kept.role {
             Role::Parent(child) => Some(child),
             Role::Plain | Role::Meta(_) => None,
         }
@@ -120,22 +154,22 @@ impl GroupState {
 
     /// The format of the group's present logs.
     pub fn format(&self) -> u16 {
-        self.format
+        self.kept.format
     }
 
     /// Where the group is. What is decided is not in it before the group goes on in its next log.
     pub fn location(&self) -> &Location {
-        &self.location
+        &self.kept.location
     }
 
     /// Whether it is decided how the group goes on, which is also the end of this log.
     pub fn is_decided(&self) -> bool {
-        self.next != Next::Undecided
+        self.kept.next != Next::Undecided
     }
 
     /// What the cluster agrees on; none but in the meta-group.
     pub fn meta(&self) -> Option<&Meta> {
-        match &self.role {
+        match &self.kept.role {
             Role::Meta(meta) => Some(meta),
             Role::Plain | Role::Parent(_) => None,
         }
@@ -143,12 +177,22 @@ impl GroupState {
 
     /// Commands in the group's whole history.
     pub fn commands(&self) -> u64 {
-        self.commands
+        self.kept.commands
+    }
+
+    /// The cluster's time has not passed this, microseconds since 1970; 0: nobody has read it.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Whether this log orders limits of the cluster's time.
+    pub fn has_limit(&self) -> bool {
+        self.kept.has_limit()
     }
 
     /// The outcome of a command that has taken effect already.
     pub fn outcome(&self, command: &Command) -> Option<Outcome> {
-        self.sessions.outcome(command.session, command.number)
+        self.kept.sessions.outcome(command.session, command.number)
     }
 
     /// Applies the next command of the log. After what decides how the group goes on nothing has an
@@ -156,7 +200,7 @@ impl GroupState {
     /// next log, in which whoever asks proposes it again; a refusal that is remembered would go
     /// along, and refuse it for ever.
     pub fn apply(&mut self, command: &Command, planted: Planted) -> Option<Outcome> {
-        self.commands += 1;
+        self.kept.commands += 1;
         let known = self.outcome(command);
         if known.is_some() || self.is_decided() {
             return known;
@@ -167,31 +211,31 @@ impl GroupState {
                 pressing,
                 format,
             }) => {
-                let allowed = self.location.check_next(view, self.least, *pressing);
+                let allowed = self.kept.location.check_next(view, self.kept.least, *pressing);
                 self.decide(allowed, Next::View(view.clone()), *format)
             }
             Body::Group(GroupCommand::Split { split, format }) => {
                 let allowed = match self.child() {
                     Some(_) => Err("the group that has split off last has not begun; ask again"),
-                    None => self.location.check_split(split, self.least),
+                    None => self.kept.location.check_split(split, self.kept.least),
                 };
                 self.decide(allowed, Next::Split(split.clone()), *format)
             }
             Body::Group(GroupCommand::ChildBegun(child)) => {
                 if self
                     .child()
-                    .is_some_and(|begun| begun.location.id() == *child)
+                    .is_some_and(|begun| begun.location().id() == *child)
                 {
-                    self.role = Role::Plain;
+                    self.kept.role = Role::Plain;
                 }
                 Outcome::Done
             }
             Body::Group(GroupCommand::Started { epoch, segments }) => {
-                self.location.start(*epoch, segments);
+                self.kept.location.start(*epoch, segments);
                 Outcome::Done
             }
             Body::Group(GroupCommand::Moved { segment, source }) => {
-                self.location.close(*segment, *source);
+                self.kept.location.close(*segment, *source);
                 Outcome::Done
             }
             Body::Group(GroupCommand::Harvested {
@@ -199,16 +243,20 @@ impl GroupState {
                 source,
                 seat,
             }) => {
-                self.location.harvest(*segment, *source, *seat);
+                self.kept.location.harvest(*segment, *source, *seat);
+                Outcome::Done
+            }
+            Body::Group(GroupCommand::Limit(limit)) => {
+                self.limit = self.limit.max(*limit);
                 Outcome::Done
             }
             Body::Group(command) => self.apply_meta(command, planted),
-            Body::Lock(_) | Body::Transaction(_) | Body::Segment(_) => unknown(),
+            Body::Lock(_) | Body::Ledger(_) | Body::Segment(_) => unknown(),
         };
         let (session, number) = (command.session, command.number);
         let answered = command.answered_through;
-        self.sessions
-            .remember(session, number, answered, self.commands, outcome.clone());
+        self.kept.sessions
+            .remember(session, number, answered, self.kept.commands, outcome.clone());
         Some(outcome)
     }
 
@@ -217,22 +265,22 @@ impl GroupState {
             let why = format!("{why}; nothing was changed");
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
-        self.next = next;
-        self.next_format = format.max(self.format);
+        self.kept.next = next;
+        self.kept.next_format = format.max(self.kept.format);
         Outcome::Done
     }
 
     fn apply_meta(&mut self, command: &GroupCommand, planted: Planted) -> Outcome {
         if let GroupCommand::Dismiss { name, lost: false } = command
             && self.meta().is_some()
-            && self.location.needs(*name)
+            && self.kept.location.needs(*name)
         {
             let why = "the node has a seat in the meta-group: it leaves that group first; nothing \
                        was changed";
             return Outcome::Refused(Refusal::definite(Code::BadRequest, why));
         }
-        let sizes = usize::from(self.least)..=MEMBERS_MAX;
-        let outcome = match &mut self.role {
+        let sizes = usize::from(self.kept.least)..=MEMBERS_MAX;
+        let outcome = match &mut self.kept.role {
             Role::Meta(meta) => meta.apply(command, sizes, planted),
             Role::Plain | Role::Parent(_) => None,
         };

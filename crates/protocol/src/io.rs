@@ -244,6 +244,9 @@ impl Effects {
 pub struct Env<'a> {
     /// The time of the step.
     pub now: Now,
+    /// The cluster's time ([`ClusterTime`](crate::ledger::ClusterTime)); none: it is not known here
+    /// now.
+    pub time: Option<Interval>,
     /// What the step wants done.
     pub fx: &'a mut Effects,
     /// Durable memory as the step began.

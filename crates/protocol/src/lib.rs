@@ -28,7 +28,7 @@
 //!
 //! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what
 //! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`segment`] (what
-//! one log's state is), [`lock`] (queues, grants, leases), [`coordinator`] (one client request),
+//! one log's state is), [`lock`] (queues, grants, leases), [`ledger`] (transactions), [`coordinator`] (one client request),
 //! [`node`] (where the rooms meet), [`client`] (the session of a client), [`wire`] (bytes).
 #![no_std]
 #![forbid(unsafe_code)]
@@ -45,6 +45,7 @@ pub mod convert;
 pub mod coordinator;
 pub mod group;
 pub mod io;
+pub mod ledger;
 pub mod lock;
 pub mod message;
 pub mod meta;

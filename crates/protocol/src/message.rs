@@ -4,7 +4,7 @@
 use crate::base::{Ballot, ClusterId, GroupId, Interval, LogId, Micros, NodeId, Slot};
 use crate::catalogue::Catalogue;
 use crate::registry::Registry;
-use crate::{coordinator, lock, paxos, records, register, ring};
+use crate::{coordinator, ledger, lock, paxos, records, register, ring};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,8 @@ pub enum Message {
     Registry(Registry),
     /// Parts of a segment's state that are records.
     Records(records::Message),
+    /// Ledgers, and the cluster's time.
+    Ledger(ledger::Message),
 }
 
 /// Who a node is and whom it knows. A node of the cluster file answers nothing and counts nobody
@@ -102,6 +104,12 @@ pub struct BeatAck {
     pub distances: Vec<(GroupId, Micros)>,
     /// The version of the sender's catalogue.
     pub catalogue: u64,
+}
+
+impl From<ledger::Message> for Message {
+    fn from(m: ledger::Message) -> Message {
+        Message::Ledger(m)
+    }
 }
 
 impl From<records::Message> for Message {

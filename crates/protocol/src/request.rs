@@ -8,9 +8,10 @@
 
 use crate::base::{
     Addresses, Cluster, Epoch, EventualTag, GroupId, KeyId, Keyspace, KeyspaceId, Label, LockRef,
-    Micros, NodeName, Reach, SegmentId, SessionId, SiteId, Tag,
+    Micros, NodeName, Reach, SegmentId, SessionId, SiteId, Tag, Timestamp,
 };
 use crate::catalogue::{Access, Catalogue};
+use crate::ledger::{Found, Part, Transaction, Verdict, When};
 use crate::register::{Tally, UpkeepCounts};
 use crate::registry::{Newcomer, Registry, Standing};
 use crate::settings::{Setting, Settings};
@@ -194,6 +195,23 @@ pub enum Operation {
         /// The key.
         key: KeyId,
     },
+    /// A transaction on keys of a ledger, all of one segment: [`Reply::Transacted`].
+    Transact(Transaction),
+    /// What came of the transaction that this session asked for under a number, on the segment of a
+    /// key: [`Reply::Resolved`]. If it was not done by now, it never is.
+    Resolve {
+        /// A key that it names.
+        key: KeyId,
+        /// The number of its request.
+        number: u64,
+    },
+    /// Keys and ranges of a ledger as they were at one moment: [`Reply::Snapshot`].
+    Snapshot {
+        /// What.
+        parts: Vec<Part>,
+        /// Which moment.
+        when: When,
+    },
     /// What this node's replica holds of a key: for support.
     Inspect {
         /// The key.
@@ -341,6 +359,18 @@ pub enum Reply {
         entries: Vec<QueueEntry>,
         /// Whether the next holder must synch: the position of the command that said so.
         flag: Option<u64>,
+    },
+    /// A transaction was carried out: [`Verdict::Done`].
+    Transacted(Verdict),
+    /// What came of a transaction.
+    Resolved(Verdict),
+    /// Keys and ranges as they were.
+    Snapshot {
+        /// At this moment.
+        at: Timestamp,
+        /// One for each part; with `more` where an answer holds no more: what is above the last key
+        /// is read at the same moment.
+        found: Vec<Found>,
     },
     /// What one replica holds of a key.
     Inspect(Inspection),
@@ -839,6 +869,14 @@ pub enum Code {
     Forbidden,
     /// What the change was made of has changed since it was read.
     Conflict,
+    /// A number would leave its bounds.
+    OutOfBounds,
+    /// Nobody who was asked knows the cluster's time.
+    NoTime,
+    /// Two clocks contradict each other.
+    ClockSkew,
+    /// What was there at that moment is not kept any more.
+    SnapshotGone,
 }
 
 impl Code {
@@ -864,6 +902,10 @@ impl Code {
             Code::Unauthenticated => "unauthenticated",
             Code::Forbidden => "forbidden",
             Code::Conflict => "conflict",
+            Code::OutOfBounds => "out_of_bounds",
+            Code::NoTime => "no_time",
+            Code::ClockSkew => "clock_skew",
+            Code::SnapshotGone => "snapshot_gone",
         }
     }
 }

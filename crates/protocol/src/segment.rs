@@ -11,17 +11,14 @@
 //! next. It counts every command, answers repeated ones from
 //! the session table, and gives the others to their *key kind* by [`Body`]. A key kind is a state
 //! machine over keys (keyspace id and key) that knows nothing of sessions and positions but what it
-//! is told with each command. There is one, [`Queues`]; versions and log keys will stand beside it.
+//! is told with each command. There is one, [`Queues`].
 //!
 //! **Records.** What does not fit a snapshot stands beside this state, as records in each member's
-//! store ([`crate::records`]). A command changes them blindly, and this state never depends on
-//! them: of them it has the number of the last command that changed one.
-//!
-//! **Holds and votes** of transactions belong to the segment as well, not to a key kind: a
-//! transaction may hold lock refs, versions and log keys at once, a check of a lock ref has to see
-//! them, and a participant's vote is about all its keys together. They will be fields of
-//! [`SegmentState`] beside the session table, and [`SegmentState::apply`] will ask them before it
-//! gives a command to a key kind. [`Body::Transaction`] is reserved for their commands.
+//! store ([`crate::records`]), and this state never depends on them, or a log could not be
+//! replayed: of them it has the number of the last command that may have changed one. So it has of
+//! a ledger the limit of its times ([`LedgerState`]) and who has asked what; what a transaction has
+//! come to is a record ([`crate::ledger`], L29), which whoever has the records writes when the
+//! command is applied ([`Applied::work`]).
 //!
 //! **Invariants.**
 //! * S1. The state is a function of the log alone, and so are its bytes: no map in hash order, no
@@ -32,17 +29,19 @@
 //! **Departures.** None: the papers have one kind of state per log.
 
 use crate::base::{Bug, Epoch, KeyId, LockRef, Planted, SessionId, Tag};
+#[cfg(feature = "planted-bugs")]
+use crate::command::LedgerCommand;
 use crate::command::{Body, ClientLease, Command, SegmentCommand};
+use crate::ledger::{self, LedgerState};
 use crate::lock::{Outcome, Queues, Ref};
 use crate::paxos::Stop;
-use crate::records::Change;
-#[cfg(feature = "planted-bugs")]
-use crate::records::Puts;
+use crate::records::{Change, Ordered, Work};
 use crate::register::HolderState;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
+use crate::wire::{self, grown};
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What applying one command did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +62,8 @@ pub struct Applied {
     pub settles: Option<(SessionId, u64)>,
     /// Tags of last writes that a clean leave stated, for hand-overs of exactly that copy (F3).
     pub left: Vec<(KeyId, Option<Tag>)>,
-    /// The records that it changes, blindly: the last change of one stands.
-    pub changes: Vec<Change>,
+    /// What it does to the records.
+    pub work: Work,
 }
 
 impl Applied {
@@ -79,15 +78,37 @@ impl Applied {
             next: Vec::new(),
             settles: None,
             left: Vec::new(),
-            changes: Vec::new(),
+            work: Work::default(),
         }
     }
 }
 
 /// The state of one segment. It is the whole content of the segment's snapshots, and what the next
 /// epoch's log starts from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentState {
+    kept: Kept,
+    /// From the format [`wire::LEDGERS`] on.
+    ledger: LedgerState,
+}
+
+impl Serialize for SegmentState {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let ledger = self.has_ledger().then_some(&self.ledger);
+        grown::serialize(&self.kept, ledger, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for SegmentState {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SegmentState, D::Error> {
+        let (kept, ledger) = grown::deserialize(from, Kept::has_ledger)?;
+        Ok(SegmentState { kept, ledger })
+    }
+}
+
+/// What a segment's state has in every format.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
     /// Commands in the segment's whole history, over all its logs.
     commands: u64,
     /// The epoch of the segment's registers, which changes only when the seats do.
@@ -104,18 +125,28 @@ pub struct SegmentState {
     queues: Queues,
     /// The format of this log.
     format: u16,
-    /// The number of the last command that has changed a record; 0: there are none.
+    /// The number of the last command that may have changed a record; 0: there are none.
     recorded: u64,
+}
+
+impl Kept {
+    fn has_ledger(&self) -> bool {
+        self.format >= wire::LEDGERS
+    }
 }
 
 impl SegmentState {
     /// What a segment's first log starts from: no ref that is given is below `lowest`.
     pub fn beginning(lowest: LockRef, store: Epoch, format: u16) -> SegmentState {
-        SegmentState {
+        let kept = Kept {
             commands: lowest.0.saturating_sub(1),
             store,
             format,
-            ..SegmentState::default()
+            ..Kept::default()
+        };
+        SegmentState {
+            kept,
+            ledger: LedgerState::default(),
         }
     }
 
@@ -124,69 +155,85 @@ impl SegmentState {
     /// past there, also with the put beside its leave, for the next one may have been granted.
     pub fn succeed(mut self, stop: Stop, planted: Planted) -> SegmentState {
         if stop.moves {
-            self.store = stop.next;
+            self.kept.store = stop.next;
             if !planted.has(Bug::LeavingPutCrosses) {
-                self.queues.forget_puts();
+                self.kept.queues.forget_puts();
             }
         }
         if planted.has(Bug::RefsRestartWithLog) {
-            self.commands = 0;
+            self.kept.commands = 0;
         }
-        self.format = stop.format;
+        self.kept.format = stop.format;
+        self.ledger = self.ledger.succeed(planted);
         self
     }
 
     /// The format of this log.
     pub fn format(&self) -> u16 {
-        self.format
+        self.kept.format
     }
 
     /// Commands in the segment's whole history.
     pub fn commands(&self) -> u64 {
-        self.commands
+        self.kept.commands
     }
 
     /// The epoch of the segment's registers.
     pub fn store(&self) -> Epoch {
-        self.store
+        self.kept.store
     }
 
-    /// The number of the last command that has changed a record of this segment's state; 0: it has
-    /// none.
+    /// The number of the last command that may have changed a record of this segment's state; 0: it
+    /// has none.
     pub fn recorded(&self) -> u64 {
-        self.recorded
+        self.kept.recorded
     }
 
     /// Whether this is a command that a client may have this segment's log order.
-    pub fn takes(body: &Body) -> bool {
-        let laboratory = cfg!(feature = "planted-bugs");
-        matches!(body, Body::Lock(_)) || laboratory && matches!(body, Body::Transaction(_))
+    pub fn takes(&self, body: &Body) -> bool {
+        match body {
+            Body::Lock(_) => true,
+            #[cfg(feature = "planted-bugs")]
+            Body::Ledger(LedgerCommand::Puts(_)) => true,
+            Body::Ledger(_) => self.has_ledger(),
+            Body::Group(_) | Body::Segment(_) => false,
+        }
+    }
+
+    /// The ledger's small state; nothing before the format [`wire::LEDGERS`].
+    pub fn ledger(&self) -> &LedgerState {
+        &self.ledger
+    }
+
+    /// Whether this log orders a ledger.
+    pub fn has_ledger(&self) -> bool {
+        self.kept.has_ledger()
     }
 
     /// All refs up to here are past.
     pub fn floor(&self) -> LockRef {
-        self.floor
+        self.kept.floor
     }
 
     /// The highest floor that could be set now: below every ref that waits or holds.
     pub fn highest_floor(&self) -> LockRef {
-        let oldest = self.queues.refs().next();
-        LockRef(oldest.map_or(self.commands, |(lock_ref, _)| lock_ref.0 - 1))
+        let oldest = self.kept.queues.refs().next();
+        LockRef(oldest.map_or(self.kept.commands, |(lock_ref, _)| lock_ref.0 - 1))
     }
 
     /// The lease table of a primary that has ended, if no later one has taken it.
     pub fn leases(&self) -> Option<&[ClientLease]> {
-        self.leases.as_deref()
+        self.kept.leases.as_deref()
     }
 
     /// The lock queues.
     pub fn queues(&self) -> &Queues {
-        &self.queues
+        &self.kept.queues
     }
 
     /// The outcome of a command that has taken effect already.
     pub fn outcome(&self, session: SessionId, number: u64, planted: Planted) -> Option<Outcome> {
-        let known = self.sessions.outcome(session, number)?;
+        let known = self.kept.sessions.outcome(session, number)?;
         let forgotten = matches!(&known, Outcome::Refused(why) if why.code == Code::Forgotten);
         let again =
             planted.has(Bug::NoDeduplication) || forgotten && planted.has(Bug::ForgottenRunsAgain);
@@ -195,17 +242,17 @@ impl SegmentState {
 
     /// What this state says of a ref and generation that somebody names as its own for `key`.
     pub fn holder_state(&self, key: &KeyId, lock_ref: LockRef, generation: u32) -> HolderState {
-        match self.queues.holder_state(key, lock_ref, generation) {
+        match self.kept.queues.holder_state(key, lock_ref, generation) {
             Some(state) => state,
-            None if lock_ref.0 <= self.commands => HolderState::Past,
+            None if lock_ref.0 <= self.kept.commands => HolderState::Past,
             None => HolderState::Unknown,
         }
     }
 
     /// Applies the next command of the log.
     pub fn apply(&mut self, command: &Command, planted: Planted) -> Applied {
-        self.commands += 1;
-        let mut applied = Applied::at(self.commands);
+        self.kept.commands += 1;
+        let mut applied = Applied::at(self.kept.commands);
         if command.session != Sessions::OWN
             && let Some(outcome) = self.outcome(command.session, command.number, planted)
         {
@@ -214,34 +261,44 @@ impl SegmentState {
             return applied;
         }
         match &command.body {
-            Body::Lock(body) => self.queues.apply(command, body, planted, &mut applied),
+            Body::Lock(body) => self.kept.queues.apply(command, body, planted, &mut applied),
             Body::Group(_) => {
                 applied.outcome = refused("a group's command does not belong to a segment");
             }
             #[cfg(feature = "planted-bugs")]
-            Body::Transaction(body) if let Some(changes) = Puts::of(body) => {
-                (applied.outcome, applied.changes) = (Outcome::Done, changes);
+            Body::Ledger(LedgerCommand::Puts(puts)) => {
+                (applied.outcome, applied.work.changes) = (Outcome::Done, puts.changes());
             }
-            Body::Transaction(_) => {
+            Body::Ledger(_) if !self.has_ledger() => {
                 applied.outcome =
-                    refused("this segment does not know such a command; nothing was changed");
+                    refused("this segment's log does not order ledgers yet; nothing was changed");
+            }
+            Body::Ledger(body) => {
+                let limit = self.ledger.limit();
+                applied.work.ordered = Some(Ordered::new(command, body, limit, planted));
+                applied.outcome = Outcome::Ledger;
             }
             Body::Segment(body) => applied.outcome = self.apply_own(body, planted),
         }
-        self.sessions.remember(
+        let forgotten = self.kept.sessions.remember(
             command.session,
             command.number,
             command.answered_through,
             applied.position,
             applied.outcome.clone(),
         );
+        let gone = |(session, number)| Change {
+            name: ledger::outcome_name(session, number),
+            value: None,
+        };
+        applied.work.changes.extend(forgotten.into_iter().map(gone));
         if let Some((session, number)) = applied.settles
             && !planted.has(Bug::LeavingPutNotRecorded)
         {
-            self.sessions.left_cleanly(session, number);
+            self.kept.sessions.left_cleanly(session, number);
         }
-        if !applied.changes.is_empty() {
-            self.recorded = applied.position;
+        if !applied.work.is_empty() {
+            self.kept.recorded = applied.position;
         }
         self.assert_applied(&applied);
         applied
@@ -251,28 +308,36 @@ impl SegmentState {
     /// that the command has not touched.
     fn assert_applied(&self, applied: &Applied) {
         for key in &applied.touched {
-            self.queues.assert_key(key);
+            self.kept.queues.assert_key(key);
         }
-        if let Some((oldest, _)) = self.queues.refs().next() {
-            assert!(oldest > self.floor, "a ref up to the floor is past");
+        if let Some((oldest, _)) = self.kept.queues.refs().next() {
+            assert!(oldest > self.kept.floor, "a ref up to the floor is past");
         }
     }
 
     fn apply_own(&mut self, body: &SegmentCommand, planted: Planted) -> Outcome {
         match body {
             SegmentCommand::Leases(table) => {
-                self.leases = Some(table.clone());
+                self.kept.leases = Some(table.clone());
                 Outcome::Done
             }
             SegmentCommand::Floor(proposed) => {
                 // What the proposer knew may be old; a floor that is raised stays.
-                self.floor = self.floor.max(self.highest_floor().min(*proposed));
+                self.kept.floor = self.kept.floor.max(self.highest_floor().min(*proposed));
                 Outcome::Done
             }
-            SegmentCommand::LeasesTaken if self.leases.is_none() => Outcome::Gone,
+            SegmentCommand::Limit(limit) => {
+                self.ledger.raise(*limit);
+                Outcome::Done
+            }
+            SegmentCommand::Used(used) => {
+                self.ledger.lower(*used);
+                Outcome::Done
+            }
+            SegmentCommand::LeasesTaken if self.kept.leases.is_none() => Outcome::Gone,
             SegmentCommand::LeasesTaken => {
                 if !planted.has(Bug::LeaseTableKept) {
-                    self.leases = None;
+                    self.kept.leases = None;
                 }
                 Outcome::Done
             }
@@ -284,13 +349,13 @@ impl SegmentState {
     /// # Panics
     /// If it does not.
     pub fn assert_invariants(&self) {
-        self.queues.assert_invariants();
-        for (lock_ref, _) in self.queues.refs() {
+        self.kept.queues.assert_invariants();
+        for (lock_ref, _) in self.kept.queues.refs() {
             assert!(
-                lock_ref.0 <= self.commands,
+                lock_ref.0 <= self.kept.commands,
                 "a ref is the number of a command"
             );
-            assert!(lock_ref > self.floor, "a ref up to the floor is past");
+            assert!(lock_ref > self.kept.floor, "a ref up to the floor is past");
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::base::SessionId;
 use crate::lock::Outcome;
 use crate::request::{Code, Refusal};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// Sessions that a state remembers. Part of the state's definition: equal on all replicas.
@@ -53,7 +54,8 @@ impl Sessions {
         }
     }
 
-    /// Remembers the outcome of the command that is number `position` of the history.
+    /// Remembers the outcome of the command that is number `position` of the history: the commands
+    /// to ledgers that are forgotten for it, whose outcomes are records.
     pub fn remember(
         &mut self,
         session: SessionId,
@@ -61,10 +63,16 @@ impl Sessions {
         answered_through: u64,
         position: u64,
         outcome: Outcome,
-    ) {
+    ) -> Vec<(SessionId, u64)> {
+        let mut forgotten = Vec::new();
         if session == Sessions::OWN {
-            return;
+            return forgotten;
         }
+        let recorded = |session: SessionId, outcomes: BTreeMap<u64, Outcome>| {
+            let of_ledger = |(_, outcome): &(u64, Outcome)| *outcome == Outcome::Ledger;
+            let outcomes = outcomes.into_iter().filter(of_ledger);
+            outcomes.map(move |(number, _)| (session, number))
+        };
         let known = self.table.entry(session).or_default();
         self.order.remove(&(known.last, session));
         known.last = position;
@@ -72,17 +80,22 @@ impl Sessions {
         known.outcomes.insert(number, outcome);
         if answered_through > known.forgotten {
             known.forgotten = answered_through;
-            known.outcomes = known.outcomes.split_off(&(answered_through + 1));
+            let kept = known.outcomes.split_off(&(answered_through + 1));
+            let gone = core::mem::replace(&mut known.outcomes, kept);
+            forgotten.extend(recorded(session, gone));
         }
         while known.outcomes.len() > OUTCOMES_MAX {
-            let (oldest, _) = known.outcomes.pop_first().expect("more than the bound");
+            let (oldest, outcome) = known.outcomes.pop_first().expect("more than the bound");
             known.forgotten = known.forgotten.max(oldest);
+            forgotten.extend(recorded(session, [(oldest, outcome)].into()));
         }
         if self.table.len() > SESSIONS_MAX
             && let Some((_, silent)) = self.order.pop_first()
+            && let Some(gone) = self.table.remove(&silent)
         {
-            self.table.remove(&silent);
+            forgotten.extend(recorded(silent, gone.outcomes));
         }
+        forgotten
     }
 
     /// The put of a leave is known to be at its quorum: whoever asks for the outcome of the leave

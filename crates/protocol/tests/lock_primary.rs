@@ -130,6 +130,7 @@ impl Bench {
         let mut fx = Effects::new();
         let mut cx = PrimaryEnv {
             env: Env {
+                time: None,
                 now: at(self.now),
                 fx: &mut fx,
                 memory: &self.memory,

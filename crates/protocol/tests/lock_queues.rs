@@ -6,7 +6,9 @@ use fermata_protocol::base::{
     Ballot, Epoch, GroupId, KeyId, Keyspace, Label, LockRef, NodeName, Planted, Seat, SessionId,
     SiteId, Tag,
 };
-use fermata_protocol::command::{Body, ClientLease, Command, LockCommand, Origin, SegmentCommand};
+use fermata_protocol::command::{
+    Body, ClientLease, Command, LedgerCommand, LockCommand, Origin, SegmentCommand,
+};
 use fermata_protocol::lock::{Outcome, state::QUEUE_MAX};
 use fermata_protocol::paxos::Stop;
 use fermata_protocol::register::HolderState;
@@ -441,7 +443,7 @@ fn what_is_not_applied_yet_is_unknown_and_what_is_over_is_past() {
 }
 
 #[test]
-fn reserved_commands_have_no_effect() {
+fn commands_of_a_later_format_have_no_effect() {
     let mut s = Script::new();
     let a = s.enqueue(&["k"], Mode::Exclusive);
     let before = s.state.queues().clone();
@@ -450,7 +452,7 @@ fn reserved_commands_have_no_effect() {
         1,
         0,
         Epoch::FIRST,
-        Body::Transaction(vec![1, 2, 3]),
+        Body::Ledger(LedgerCommand::Never),
     );
     let applied = s.state.apply(&command, Planted::NONE);
     assert!(matches!(applied.outcome, Outcome::Refused(_)));

@@ -6,7 +6,7 @@
 
 use crate::nemesis;
 use crate::world::World;
-use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, Purpose, StoragePolicy};
+use fermata_protocol::base::{KeyId, Keyspace, KeyspaceId, Purpose, StoragePolicy, TagRule};
 use fermata_protocol::catalogue;
 use fermata_protocol::command::GroupCommand;
 use std::collections::BTreeSet;
@@ -84,10 +84,15 @@ impl Catalogue {
     ) -> KeyspaceId {
         let id = KeyspaceId(self.all.len() as u32 + 1);
         let [built_in, _] = Keyspace::built_in();
+        let tag_rule = match purpose {
+            Purpose::Ledger { .. } => TagRule::Before(b'/'),
+            Purpose::Sections | Purpose::Registers => TagRule::Whole,
+        };
         self.all.push(Keyspace {
             id,
             name: format!("ks{}", id.0),
             purpose,
+            tag_rule,
             storage,
             // A lease beyond the longest section is refused.
             lease: built_in.lease.min(section_max),

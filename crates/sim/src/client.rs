@@ -266,6 +266,8 @@ impl Client {
             Call::Keys { keyspace, .. } => (None, What::Keys(*keyspace)),
             Call::Access => (None, What::Access),
             Call::ChangeAccess { after, .. } => (None, What::ChangeAccess(*after)),
+            Call::Transact(asked) => (None, What::Transact(asked.clone())),
+            Call::Snapshot { parts, when } => (None, What::Snapshot(parts.clone(), *when)),
             other => panic!("the simulator's clients do not call {other:?}"),
         }
     }
@@ -370,6 +372,8 @@ impl Client {
             Ok(Success::Queue { entries, .. }) => Heard::Queue(entries),
             Ok(Success::Keys(keys)) => Heard::Keys(keys),
             Ok(Success::Access(access)) => Heard::Access(access.version),
+            Ok(Success::Transacted(verdict)) => Heard::Transacted(verdict),
+            Ok(Success::Snapshot { at, found }) => Heard::Snapshot(at, found),
             Ok(_) => Heard::Done(None),
             Err(refusal) if refusal.may_have_taken_effect => Heard::Unknown(refusal.code),
             Err(refusal) => Heard::Failed(refusal.code),

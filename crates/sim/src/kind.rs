@@ -156,6 +156,8 @@ fn tight(dice: &mut Dice) -> Limits {
         entries_bytes: dice.between(2_000, 40_000) as usize,
         node_entries_bytes: dice.between(10_000, 100_000) as usize,
         moving_bytes: [0, 64 << 20][dice.below(2) as usize],
+        transaction: 8_000,
+        ledger_value: 4_000,
         chunk: dice.between(500, 4_000) as usize,
         frame: 12_000,
         ..Limits::default()

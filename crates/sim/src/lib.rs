@@ -29,6 +29,7 @@ pub mod disk;
 pub mod history;
 pub mod idle;
 pub mod kind;
+pub mod ledger;
 pub mod link;
 pub mod machine;
 pub mod model;

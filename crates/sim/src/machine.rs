@@ -152,10 +152,10 @@ impl Shell for Hands {
         self.done.writes.clone_from(&effects.writes);
         self.done.written = written;
         let applied = effects.applied.iter();
-        let changes = applied.filter(|happened| !happened.applied.changes.is_empty());
+        let changes = applied.filter(|happened| !happened.applied.work.changes.is_empty());
         self.done.changed.extend(changes.map(|happened| {
             let applied = &happened.applied;
-            (happened.segment, applied.position, applied.changes.clone())
+            (happened.segment, applied.position, applied.work.changes.clone())
         }));
         self.done.said = effects.outputs.iter().map(Said::of).collect();
         if let Some(turn) = &mut self.done.turn {

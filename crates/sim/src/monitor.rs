@@ -247,6 +247,11 @@ impl Monitor {
         self.records.left(machines, &self.places)
     }
 
+    /// When each number was written to a ledger's key.
+    pub fn written(&self) -> &crate::checkers::ledger::Written {
+        &self.records.written
+    }
+
     /// A client did something.
     pub fn after_client(
         &mut self,

@@ -12,12 +12,13 @@ use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::dice::Dice;
 use crate::kind::Kind;
+use crate::ledger::{Books, Teller};
 use crate::model::Observer;
 use crate::nemesis::{self, Plan};
 use crate::network::ClientId;
 use crate::profile;
 use crate::workload::{Audit, Ground, WHOLE_BELOW, Worker, segment_of};
-use crate::world::{Setup, World};
+use crate::world::{OLDER, Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
     Bug, KeyId, Keyspace, KeyspaceId, Limits, NodeName, Planted, Purpose, SegmentId, StoragePolicy,
@@ -25,6 +26,7 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::client::Options;
 use fermata_protocol::records::Puts;
+use fermata_protocol::wire;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All who live must end within this virtual time after healing, microseconds.
@@ -40,6 +42,35 @@ const MEMBERS: u64 = 0x6d65_6d62;
 
 /// Mixed into the seed for whether records of segments' states change: in half of the seeds.
 const RECORDS: u64 = 0x7265_636f;
+
+/// Mixed into the seed for whether clients use a ledger: in half of the seeds. In the others the
+/// nodes run the program before this one at first.
+const LEDGER: u64 = 0x6c65_6467;
+
+fn has_ledger(seed: u64) -> bool {
+    Dice::new(seed ^ LEDGER).chance(50)
+}
+
+/// Clients that use a ledger.
+fn tellers(world: &mut World, kind: &Kind, options: &Options) -> Vec<Teller> {
+    if !has_ledger(world.setup.seed) {
+        return Vec::new();
+    }
+    let mut dice = Dice::new(!world.setup.seed ^ LEDGER);
+    let lead = [0, 0, 150_000][dice.below(3) as usize];
+    let purpose = Purpose::Ledger { lead };
+    let forever = Keyspace::SECTION_MAX;
+    let catalogue = &mut world.history.catalogue;
+    let id = catalogue.add(purpose, StoragePolicy::Replicated, forever);
+    let books = Books::new(id, dice.between(1, 3), kind.names);
+    let mut tellers = Vec::new();
+    for i in 0..dice.between(2, 4) {
+        let client = world.add_client((i % 3) as u16, options.clone());
+        let rounds = dice.between(4, 30);
+        tellers.push(Teller::new(client, rounds, books.clone(), dice.fork()));
+    }
+    tellers
+}
 
 /// All must be at rest within this virtual time after everybody has ended, microseconds.
 pub const REST_MAX: u64 = 180_000_000;
@@ -171,6 +202,7 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
         let rounds = dice.between(2, 8);
         workers.push(Worker::new(client, rounds, ground.clone(), dice.fork()));
     }
+    let mut tellers = tellers(&mut world, kind, &options);
     revise(&mut world, &ground, length);
     nemesis::schedule(&mut world, &plan);
     if Dice::new(world.setup.seed ^ RECORDS).chance(50) {
@@ -179,7 +211,7 @@ fn played(setup: Setup, kind: &Kind, shared_percent: Option<u64>) -> Run {
     if kind.calm {
         world.at(2_000_000, |w| nemesis::watch_calm(w, true));
     }
-    drive(&mut world, &mut workers, &plan);
+    drive(&mut world, (&mut workers, &mut tellers), &plan);
     rest(&mut world);
     let auditor = world.add_client(dice.below(3) as u16, options);
     let deadline = world.now + PROGRESS_MAX;
@@ -312,6 +344,10 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> (Setup, Kind) {
         1 => cluster::seven(),
         _ => cluster::smallest(),
     };
+    let formats = match has_ledger(seed) {
+        true => wire::FORMATS,
+        false => OLDER,
+    };
     let upkeep = [2, 2, 3, 5, 8, 15][dice.below(6) as usize] * 1_000_000;
     let flush = [(0, 0), (100, 2_000), (500, 20_000)][dice.below(3) as usize];
     let checkpoint_bytes = if dice.chance(10) { 20_000 } else { 64 << 20 };
@@ -323,6 +359,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> (Setup, Kind) {
         seed,
         profile,
         cluster,
+        formats,
         timing: Timing {
             upkeep,
             usage,
@@ -346,7 +383,7 @@ fn setup(seed: u64, planted: Option<Bug>, trace: bool) -> (Setup, Kind) {
 }
 
 /// Runs until all workers are done and the faults are over, or the time for progress has passed.
-fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
+fn drive(world: &mut World, (workers, tellers): (&mut [Worker], &mut [Teller]), plan: &Plan) {
     let deadline = plan.until + PROGRESS_MAX;
     loop {
         // Before they act: an operation that ends at once counts as ended since.
@@ -356,12 +393,15 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
         for worker in workers.iter_mut() {
             worker.act(world);
         }
-        let rest = workers
-            .iter()
-            .filter(|w| !w.is_done())
-            .map(Worker::rests_until);
+        for teller in tellers.iter_mut() {
+            teller.act(world);
+        }
+        let working = workers.iter().filter(|w| !w.is_done());
+        let telling = tellers.iter().filter(|t| !t.is_done());
+        let rest = working.map(Worker::rests_until);
+        let rest = rest.chain(telling.map(Teller::rests_until));
         let next = rest.filter(|t| *t > world.now).min().unwrap_or(u64::MAX);
-        let done = workers.iter().all(Worker::is_done);
+        let done = workers.iter().all(Worker::is_done) && tellers.iter().all(Teller::is_done);
         if (done && world.now >= plan.until) || world.now >= deadline {
             break;
         }
@@ -378,11 +418,12 @@ fn drive(world: &mut World, workers: &mut [Worker], plan: &Plan) {
                 || w.clients.iter().map(|c| c.life).sum::<u32>() != lives
         });
     }
-    let stuck: Vec<String> = workers
+    let working = workers
         .iter()
         .filter(|w| !w.is_done() && !w.is_excused(world))
-        .map(Worker::state)
-        .collect();
+        .map(Worker::state);
+    let telling = tellers.iter().filter(|t| !t.is_done());
+    let stuck: Vec<String> = working.chain(telling.map(Teller::state)).collect();
     if !stuck.is_empty() {
         let detail = format!("{PROGRESS_MAX} us after healing: {}", stuck.join("; "));
         world.violations.push(no_progress(detail));
@@ -446,6 +487,11 @@ pub fn audit(world: &mut World, client: ClientId, ground: &Ground, deadline: u64
 /// Checks the history and ends the world; `also` is reported behind what the checkers found.
 pub fn finish(mut world: World, also: Vec<Violation>) -> Run {
     world.violations.extend(checkers::check(&world.history));
+    checkers::ledger::check(
+        &world.history,
+        world.monitor.written(),
+        &mut world.violations,
+    );
     world.violations.extend(also);
     for violation in world.violations.clone() {
         world.note(|| format!("VIOLATION {}: {}", violation.property, violation.detail));

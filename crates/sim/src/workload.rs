@@ -60,6 +60,8 @@ impl Ground {
         match purpose {
             Purpose::Sections => self.sections.extend(keys),
             Purpose::Registers => self.registers.extend(keys),
+            // Clients name the keys of ledgers as they go.
+            Purpose::Ledger { .. } => {}
         }
     }
 

@@ -31,7 +31,10 @@ use fermata_protocol::{CallId, Input, Node, Reply, wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// What newer versions of the program read: there is none yet, so these formats differ in name
+/// What the program before this one reads and writes: no ledgers.
+pub const OLDER: RangeInclusive<u16> = wire::VERSION..=wire::VERSION;
+
+/// What newer versions of the program read: the formats after the present ones differ in name
 /// alone.
 pub const NEWER: RangeInclusive<u16> = wire::VERSION..=wire::VERSION + 3;
 
@@ -58,6 +61,8 @@ pub struct Setup {
     pub profile: &'static Profile,
     /// The cluster.
     pub cluster: Cluster,
+    /// The formats that the nodes' programs read at first.
+    pub formats: RangeInclusive<u16>,
     /// Durations of the protocol.
     pub timing: Timing,
     /// Bounds of the protocol.
@@ -87,6 +92,7 @@ impl Setup {
             seed: 1,
             profile,
             cluster,
+            formats: wire::FORMATS,
             timing,
             limits: Limits::default(),
             planted: Planted::NONE,
@@ -201,7 +207,7 @@ impl World {
             cluster: setup.cluster.clone(),
             timing: setup.timing.clone(),
             limits: setup.limits.clone(),
-            formats: wire::FORMATS,
+            formats: setup.formats.clone(),
             planted: setup.planted,
         };
         let clock = clock(&mut self.dice, setup.drift_ppm);

@@ -4,7 +4,8 @@
 //! not *failed*: a judge must admit that it took effect at any later time, or never.
 
 use bytes::Bytes;
-use fermata_protocol::base::{KeyId, KeyspaceId, LockRef, SessionId, Tag};
+use fermata_protocol::base::{KeyId, KeyspaceId, LockRef, SessionId, Tag, Timestamp};
+use fermata_protocol::ledger::{Found, Part, Transaction, Verdict, When};
 use fermata_protocol::request::{Code, Held, Mode, QueueEntry};
 use std::collections::BTreeMap;
 
@@ -72,6 +73,10 @@ pub enum What {
     Access,
     /// Another access policy in the place of that of this change.
     ChangeAccess(u64),
+    /// A transaction.
+    Transact(Transaction),
+    /// Keys and ranges of a ledger at a moment.
+    Snapshot(Vec<Part>, When),
 }
 
 impl What {
@@ -83,6 +88,7 @@ impl What {
             What::Release(key, _) | What::Queue(key) | What::Renew(key) => Some(key),
             What::Enter { .. } | What::Leave | What::Relinquish | What::Keys(_) => None,
             What::Access | What::ChangeAccess(_) => None,
+            What::Transact(_) | What::Snapshot(..) => None,
         }
     }
 
@@ -111,6 +117,10 @@ pub enum Heard {
     Keys(Vec<Bytes>),
     /// With the access policy, of this change.
     Access(u64),
+    /// A transaction was carried out.
+    Transacted(Verdict),
+    /// What was there, and when.
+    Snapshot(Timestamp, Vec<Found>),
     /// An enter that was told its place in the queue, and no more.
     Waits,
     /// Refused: it changed nothing and never will.

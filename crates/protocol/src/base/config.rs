@@ -173,13 +173,43 @@ impl Timing {
     }
 }
 
-/// What the keys of a keyspace are for: sections or registers, never both (F7).
+/// What the keys of a keyspace are for: one of these, never two (F7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// Critical sections, eventual `get` and `put`, and `write` as a section of its own.
     Sections,
     /// Linearizable `read` and `write`; no locks.
     Registers,
+    /// Transactions and snapshots, from the format [`LEDGERS`](crate::wire::LEDGERS) on.
+    Ledger {
+        /// How far ahead of the latest possible time its segments close, microseconds, so that
+        /// every replica answers strong reads; writers wait so much longer. 0: it does not.
+        lead: Micros,
+    },
+}
+
+impl Purpose {
+    /// The longest `lead`, microseconds.
+    pub const LEAD_MAX: Micros = 1_000_000;
+
+    /// Whether it is a ledger, on whatever terms.
+    pub fn is_ledger(self) -> bool {
+        matches!(self, Purpose::Ledger { .. })
+    }
+
+    /// Whether both are for the same, on whatever terms.
+    pub fn is_like(self, other: Purpose) -> bool {
+        core::mem::discriminant(&self) == core::mem::discriminant(&other)
+    }
+
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::Sections => "sections",
+            Purpose::Registers => "registers",
+            Purpose::Ledger { .. } => "ledger",
+        }
+    }
 }
 
 /// A named set of keys with one policy.
@@ -189,7 +219,7 @@ pub struct Keyspace {
     pub id: KeyspaceId,
     /// 1 to 64 of `a-z 0-9 - _`.
     pub name: String,
-    /// Sections or registers.
+    /// What its keys are for.
     pub purpose: Purpose,
     /// How values are stored.
     pub storage: StoragePolicy,
@@ -235,6 +265,26 @@ impl Keyspace {
                 ms(self.lease),
                 ms(Keyspace::SECTION_MAX),
                 self.section_max
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether its purpose goes with its other terms.
+    ///
+    /// # Errors
+    /// One sentence that says what does not.
+    pub fn check_purpose(&self) -> Result<(), String> {
+        let Purpose::Ledger { lead } = self.purpose else {
+            return Ok(());
+        };
+        if self.storage != StoragePolicy::Replicated {
+            return Err("a ledger is replicated: coded storage is for registers".into());
+        }
+        if lead > Purpose::LEAD_MAX {
+            return Err(format!(
+                "a ledger's lead is at most {} ms, not {lead} us; choose a shorter one",
+                Purpose::LEAD_MAX / 1_000
             ));
         }
         Ok(())

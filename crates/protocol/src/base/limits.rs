@@ -78,6 +78,12 @@ pub struct Limits {
     /// them tell how large the next ones are. One that is walked over always may, and one that is
     /// given on.
     pub moving_bytes: u64,
+    /// Bytes of one transaction, of what it reads, and of one part of a snapshot of a ledger.
+    pub transaction: usize,
+    /// Keys and ranges that one transaction names.
+    pub transaction_keys: usize,
+    /// Bytes of a value of a ledger that a client may write.
+    pub ledger_value: usize,
     /// Bytes of one chunk of a snapshot or of a catch-up answer; a larger entry has an answer to
     /// itself.
     pub chunk: usize,
@@ -96,11 +102,12 @@ impl Limits {
     /// Bytes of a frame between nodes at most: no node reads a longer one.
     pub const FRAME_MAX: usize = 96 << 20;
 
-    /// Bytes of a command that a log takes at most: one that names all keys of a section, or what
-    /// fits a slot.
+    /// Bytes of a command that a log takes at most: one that names all keys of a section, a
+    /// transaction, or what fits a slot.
     pub fn command_bytes(&self) -> usize {
-        let named = 2 * size_of::<Command>() + self.section_keys * (self.key_most + OF_KEY);
-        named.max(self.batch_bytes)
+        let named = self.section_keys * (self.key_most + OF_KEY);
+        let most = named.max(self.transaction);
+        (2 * size_of::<Command>() + most).max(self.batch_bytes)
     }
 
     /// Whether these bounds fit each other, and every message that they allow fits a frame.
@@ -215,6 +222,9 @@ impl Default for Limits {
             entries_bytes: 32 << 20,
             node_entries_bytes: 256 << 20,
             moving_bytes: 64 << 20,
+            transaction: 4 << 20,
+            transaction_keys: 4_096,
+            ledger_value: 1 << 20,
             chunk: 256 << 10,
             frame: Limits::FRAME_MAX,
         }
@@ -226,7 +236,7 @@ mod tests {
     use super::*;
     use crate::base::{
         Ballot, Epoch, EventualTag, GroupId, Incarnation, KeyId, KeyspaceId, Label, LockRef, LogId,
-        NodeId, NodeName, Scope, Seat, SegmentId, SessionId, SiteId, Slot, Tag, Terms, Timestamp,
+        NodeId, NodeName, Scope, Seat, SegmentId, SessionId, SiteId, Slot, Tag, Terms,
     };
     use crate::command::{Body, ClientLease, LockCommand, Origin, SegmentCommand};
     use crate::message::{Envelope, Message};
@@ -254,6 +264,8 @@ mod tests {
             proposals_bytes: 20_000,
             votes_bytes: 20_000,
             chunk: 8_000,
+            transaction: 9_000,
+            ledger_value: 4_000,
             frame: 24_000,
             ..Limits::default()
         }
@@ -326,7 +338,7 @@ mod tests {
                 commands,
             },
             chosen: Slot(u64::MAX),
-            upper: Timestamp::default(),
+            reserved: paxos::Reserved::default(),
         })
     }
 
@@ -344,7 +356,7 @@ mod tests {
             chosen: Slot(u64::MAX),
             accepted: vec![vote; slots],
             more: true,
-            upper: Timestamp::default(),
+            reserved: paxos::Reserved::default(),
         })
     }
 

@@ -578,6 +578,44 @@ planted_bugs! {
     DeadFlagsKept,
     /// G60: a keyspace's changed times hold for who is in a section.
     ChangedTermsAtOnce,
+    /// L7: a transaction takes effect although a key that it names has a version above it.
+    OvertakenTakesEffect,
+    /// L1: a transaction takes effect above the limit that stands before it in the log.
+    AboveLimitTakesEffect,
+    /// L1: the limit of times ends with its log.
+    LimitEndsWithLog,
+    /// L1: a new primary begins below the limit that the former one has stated.
+    FloorWithoutLimit,
+    /// L1: a primary promises above the limit that is applied.
+    PromiseBeforeLimit,
+    /// L2: a transaction is given a timestamp below a promise on a key that it writes.
+    WriteBelowPromise,
+    /// L16: a read does not wait for what is under way at or below its time.
+    ReadBesideFlight,
+    /// L3: a primary closes above the limit that is applied.
+    ClosedAboveLimit,
+    /// L3: a primary closes above what is under way.
+    ClosedBesideFlights,
+    /// L3: a replica answers at a closed time whatever it has applied.
+    ClosedWithoutPosition,
+    /// L4: a primary that has said which times it has used goes on to use others.
+    UsedAfterEnd,
+    /// L15: a transaction is answered before its timestamp has passed.
+    NoCommitWait,
+    /// L15: a read is answered before the versions that it returns have passed.
+    NoReaderWait,
+    /// L36: a new reference begins at its wall clock, whatever was read before.
+    TimelineFromWall,
+    /// L36: a new reference reads while readings of the former one may be in use.
+    ReferenceReadsAtOnce,
+    /// L36: the reference reads above the limit that is applied.
+    ReadingAboveLimit,
+    /// L36: a reading is used after it may be.
+    ReadingUsedForEver,
+    /// L36: what is known of the time is not widened by the drift of clocks.
+    TimeNotWidened,
+    /// L40: a member that fills answers reads.
+    FillerAnswers,
 }
 
 impl Planted {

@@ -16,6 +16,33 @@ pub struct Timestamp {
     pub logical: u16,
 }
 
+impl Timestamp {
+    /// The highest of all: later than everything.
+    pub const MAX: Timestamp = Timestamp {
+        micros: u64::MAX,
+        logical: u16::MAX,
+    };
+
+    /// The first of a microsecond.
+    pub const fn of(micros: u64) -> Timestamp {
+        Timestamp { micros, logical: 0 }
+    }
+
+    /// The next one.
+    #[must_use]
+    pub const fn next(self) -> Timestamp {
+        match self.logical.checked_add(1) {
+            Some(logical) => Timestamp { logical, ..self },
+            None => Timestamp::of(self.micros.saturating_add(1)),
+        }
+    }
+
+    /// Whether it has certainly passed, by a clock that reads so.
+    pub const fn has_passed(self, interval: Interval) -> bool {
+        interval.earliest > self.micros
+    }
+}
+
 /// True time lies in `earliest ..= latest` (Tribune §III), both in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {

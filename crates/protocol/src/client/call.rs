@@ -1,7 +1,8 @@
 //! What a driver says to a session and what it is told.
 
-use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag};
+use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag, Timestamp};
 use crate::catalogue::Access;
+use crate::ledger::{Found, Part, Transaction, Verdict, When};
 use crate::registry::Newcomer;
 use crate::request::{
     Admitted, Entered, Held, Inspection, Mode, NodeStatus, QueueEntry, Refusal, Request,
@@ -224,6 +225,22 @@ pub enum Call {
         /// The key.
         key: KeyId,
     },
+    /// See [`Operation::Transact`](crate::Operation::Transact). Answers [`Success::Transacted`].
+    Transact(Transaction),
+    /// See [`Operation::Resolve`](crate::Operation::Resolve). Answers [`Success::Resolved`].
+    Resolve {
+        /// A key that it names.
+        key: KeyId,
+        /// The number of its request.
+        number: u64,
+    },
+    /// See [`Operation::Snapshot`](crate::Operation::Snapshot). Answers [`Success::Snapshot`].
+    Snapshot {
+        /// What.
+        parts: Vec<Part>,
+        /// Which moment.
+        when: When,
+    },
     /// What one replica holds of a key.
     Inspect {
         /// The key.
@@ -319,6 +336,17 @@ pub enum Success {
         entries: Vec<QueueEntry>,
         /// Whether the next holder must synch.
         flag: Option<u64>,
+    },
+    /// A transaction was carried out: [`Verdict::Done`].
+    Transacted(Verdict),
+    /// What came of a transaction.
+    Resolved(Verdict),
+    /// Keys and ranges as they were at a moment.
+    Snapshot {
+        /// The moment.
+        at: Timestamp,
+        /// One for each part.
+        found: Vec<Found>,
     },
     /// What one replica holds of a key.
     Inspect(Inspection),

@@ -229,6 +229,8 @@ impl Open {
             | Operation::Release { .. }
             | Operation::Put { .. }
             | Operation::Write { .. }
+            | Operation::Transact(_)
+            | Operation::Resolve { .. }
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
             | Operation::DeleteKeyspace { .. }
@@ -242,6 +244,7 @@ impl Open {
             | Operation::Read { .. }
             | Operation::Keys { .. }
             | Operation::Queue { .. }
+            | Operation::Snapshot { .. }
             | Operation::Inspect { .. }
             | Operation::Keyspaces
             | Operation::Catalogue
@@ -340,6 +343,15 @@ fn longest_key(call: &Call) -> usize {
         Call::Keys { prefix, after, .. } => {
             let after = after.as_ref().map_or(0, |after| after.len());
             prefix.len().max(after)
+        }
+        Call::Transact(transaction) => {
+            let names = transaction.items().map(|item| item.longest());
+            names.max().unwrap_or(0)
+        }
+        Call::Resolve { key, .. } => key.key.len(),
+        Call::Snapshot { parts, .. } => {
+            let names = parts.iter().map(|part| part.item().longest());
+            names.max().unwrap_or(0)
         }
         Call::Poll { .. }
         | Call::Relinquish { .. }

@@ -724,6 +724,9 @@ fn plain(call: Call, planted: Planted) -> Option<(Kind, Operation, Option<Endpoi
             limit,
         },
         Call::Queue { key } => Operation::Queue { key },
+        Call::Transact(transaction) => Operation::Transact(transaction),
+        Call::Resolve { key, number } => Operation::Resolve { key, number },
+        Call::Snapshot { parts, when } => Operation::Snapshot { parts, when },
         Call::Inspect { key, at } => return Some((Kind::Plain, Operation::Inspect { key }, at)),
         Call::CreateKeyspace(keyspace) => Operation::CreateKeyspace(keyspace),
         Call::ChangeKeyspace {

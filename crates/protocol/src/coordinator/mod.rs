@@ -49,11 +49,13 @@ mod release;
 mod ring;
 mod simple;
 mod single;
+mod snapshot;
 mod submit;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod topology;
+mod transact;
 
 pub(crate) use listing::bounded;
 pub use message::Message;
@@ -61,6 +63,7 @@ pub use topology::{AppliedRef, KeyStore, Ring, Target, Topology};
 
 use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, SiteId};
 use crate::io::{CallId, Env};
+use crate::ledger;
 use crate::lock::{self, Grant};
 use crate::register;
 use crate::request::{Code, Operation, Refusal, Reply, Request};
@@ -203,6 +206,11 @@ trait Job: Debug {
     /// When the job wants a [`Event::Timer`].
     fn wake(&self, client: &Client) -> Option<Micros> {
         Some(client.deadline)
+    }
+
+    /// The same for a job that waits for a time on another clock.
+    fn wake_at(&self, client: &Client, _cx: &Cx<'_>) -> Option<Micros> {
+        self.wake(client)
     }
 
     /// Whether it cannot go on until this node knows better where a segment's registers are, or who
@@ -382,6 +390,16 @@ impl Coordinator {
         self.drain(cx);
     }
 
+    /// A segment's answer about its ledger.
+    pub fn on_ledger(&mut self, from: NodeName, message: ledger::Message, cx: &mut Cx<'_>) {
+        if let ledger::Message::Found { call, result } = message
+            && let Some(answered) = self.desk.submit.on_found(from, call, result, cx)
+        {
+            self.answered(answered, cx);
+        }
+        self.drain(cx);
+    }
+
     /// A register operation has ended that was started for a task, which may be gone by now.
     pub fn on_register(&mut self, task: u64, outcome: register::OpEnd, cx: &mut Cx<'_>) {
         self.run(task, Event::Register(outcome), cx);
@@ -452,7 +470,7 @@ impl Coordinator {
         };
         match task.job.on(event, &task.client, &mut self.desk, cx) {
             Step::Open => {
-                self.timers.set(id, task.job.wake(&task.client));
+                self.timers.set(id, task.job.wake_at(&task.client, cx));
                 self.tasks.insert(id, task);
             }
             Step::Close(reply) => {
@@ -547,6 +565,9 @@ fn job_for(
             limit,
         } => listing::keys(keyspace, prefix, after, limit, cx),
         Operation::Queue { key } => simple::queue(key, cx),
+        Operation::Transact(transaction) => transact::transact(transaction, cx),
+        Operation::Resolve { key, number } => transact::resolve(key, number, cx),
+        Operation::Snapshot { parts, when } => snapshot::snapshot(parts, when, cx),
         Operation::CreateKeyspace(keyspace) => simple::create(keyspace, client, cx),
         Operation::ChangeKeyspace {
             keyspace,

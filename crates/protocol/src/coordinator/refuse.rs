@@ -144,6 +144,24 @@ fn unanswered_by(what: &str, unsure: bool, key: &KeyId, cx: &Cx<'_>) -> Refusal 
     Refusal::definite(Code::Unavailable, text)
 }
 
+/// Nothing can be ordered in time: this node does not know the cluster's time.
+pub(super) fn no_time(what: &str) -> Refusal {
+    let text = format!(
+        "{what} was not done: this node has not heard the cluster's time in time; repeat it, here \
+         or at another node"
+    );
+    Refusal::definite(Code::NoTime, text)
+}
+
+/// It is done, and may not be told yet.
+pub(super) fn not_passed(what: &str) -> Refusal {
+    let text = format!(
+        "{what} was done, and this node cannot tell whether its time has passed, since it has not \
+         heard the cluster's time; repeat it under the same number, here or at another node"
+    );
+    Refusal::unknown(Code::NoTime, text)
+}
+
 /// The disk takes no writes.
 pub(super) fn disk_full(what: &str, unsure: bool) -> Refusal {
     let text = format!("{what} was refused: too few disks take writes; free some space");
@@ -177,6 +195,16 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
             Rejection::DiskFull => disk_full(what, *unsure),
             Rejection::NotReady => not_ready(what, *unsure),
             Rejection::NoRoom => no_room(what, *unsure),
+            Rejection::ClockSkew => {
+                let text = format!(
+                    "{what} was refused: this node's time is further ahead of the primary's than \
+                     any clocks may differ; look at their drift, and ask another node"
+                );
+                Refusal {
+                    may_have_taken_effect: *unsure,
+                    ..Refusal::definite(Code::ClockSkew, text)
+                }
+            }
             Rejection::NoSuchKeyspace => {
                 let text = format!("{what} was refused: the keyspace was deleted");
                 Refusal {
@@ -210,6 +238,7 @@ pub(super) fn unanswered(what: &str, answer: &PrimaryAnswer) -> Refusal {
         PrimaryAnswer::Outcome { .. }
         | PrimaryAnswer::States(_)
         | PrimaryAnswer::Queue(..)
+        | PrimaryAnswer::Found(_)
         | PrimaryAnswer::Leased => nonsense(what),
     }
 }
@@ -309,10 +338,13 @@ pub(super) fn checked<'a>(
     let Some(keyspace) = cx.topology.keyspace(key.keyspace) else {
         return Err(catalogue::unknown(key.keyspace));
     };
-    if purpose.is_some_and(|p| p != keyspace.purpose) {
+    if purpose.is_some_and(|p| !p.is_like(keyspace.purpose)) {
         let text = match keyspace.purpose {
             Purpose::Sections => "keys of a section keyspace are not for this operation",
             Purpose::Registers => "keys of a register keyspace have no locks: use read and write",
+            Purpose::Ledger { .. } => {
+                "keys of a ledger keyspace are changed by transactions and read by snapshots"
+            }
         };
         return Err(Refusal::definite(Code::WrongPurpose, text));
     }

@@ -11,6 +11,7 @@ use crate::command::{Body, Command, GroupCommand};
 use crate::lock::Outcome;
 use crate::request::{Held, RefState, Refusal, Reply};
 use crate::settings::Setting;
+use crate::wire;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
@@ -256,6 +257,16 @@ pub(super) fn create(
         ));
     }
     keyspace.check_times().map_err(|why| refuse::bad(&why))?;
+    keyspace.check_purpose().map_err(|why| refuse::bad(&why))?;
+    let format = cx.topology.ring().registry.settings().format;
+    if keyspace.purpose.is_ledger() && format < wire::LEDGERS {
+        let text = format!(
+            "ledger keyspaces come with format {}, and the cluster goes by format {format}: raise \
+             it first, once every node runs a version that reads the next one",
+            wire::LEDGERS
+        );
+        return Err(refuse::bad(&text));
+    }
     // Members may go, down to as many as the smallest group began with.
     let least = usize::from(cx.topology.ring().directory.least());
     for members in cx.topology.group_sizes().into_iter().chain([least]) {

@@ -52,6 +52,7 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Read, client, desk, cx);
             }
+            refuse::checked(&key, Some(Purpose::Registers), cx)?;
             (
                 "the read",
                 key.clone(),
@@ -63,6 +64,7 @@ pub(super) fn register_job(
             if refuse::checked(&key, None, cx)?.purpose == Purpose::Sections {
                 return section(key, Use::Write(value), client, desk, cx);
             }
+            refuse::checked(&key, Some(Purpose::Registers), cx)?;
             if client.attempt > 0 && !cx.env.planted.has(Bug::RegisterWriteRepeated) {
                 return Err(refuse::write_repeated(&key, cx));
             }

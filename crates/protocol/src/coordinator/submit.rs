@@ -15,8 +15,9 @@
 use super::timers::Timers;
 use super::topology::{Target, Topology};
 use super::{Cx, TaskId, message};
-use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId};
+use crate::base::{KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, Timestamp};
 use crate::command::{Body, Command, LockCommand};
+use crate::ledger::{self, Found, Part};
 use crate::lock::{self, Outcome, Rejection};
 use crate::request::{QueueEntry, RefState};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,13 @@ pub(super) enum Question {
     },
     /// Who waits for this key.
     Queue(KeyId),
+    /// What is there at a time? Any member may know.
+    Read {
+        /// The time.
+        at: Timestamp,
+        /// What of it.
+        parts: Vec<Part>,
+    },
 }
 
 /// How a question ended.
@@ -61,6 +69,8 @@ pub(super) enum PrimaryAnswer {
     States(Vec<RefState>),
     /// To `Queue`.
     Queue(Vec<QueueEntry>, Option<u64>),
+    /// To `Read`, for the first parts of it, at least one.
+    Found(Vec<Found>),
     /// A forced release must wait for the holder's lease, which is not renewed any more. The
     /// question goes on.
     Leased,
@@ -148,6 +158,29 @@ impl Submitter {
         patient: bool,
         cx: &mut Cx<'_>,
     ) -> u64 {
+        self.begin(task, (target, None), question, (deadline, patient), cx)
+    }
+
+    /// Asks a member first, if one is named, and then whoever it names; patiently.
+    pub(super) fn ask_at(
+        &mut self,
+        task: TaskId,
+        target: (Target, Option<NodeName>),
+        question: Question,
+        deadline: Micros,
+        cx: &mut Cx<'_>,
+    ) -> u64 {
+        self.begin(task, target, question, (deadline, true), cx)
+    }
+
+    fn begin(
+        &mut self,
+        task: TaskId,
+        (target, first): (Target, Option<NodeName>),
+        question: Question,
+        (deadline, patient): (Micros, bool),
+        cx: &mut Cx<'_>,
+    ) -> u64 {
         self.next += 1;
         let id = self.next;
         let mut ask = Ask {
@@ -168,7 +201,7 @@ impl Submitter {
         };
         let hint = self.hints.get(&target).copied();
         let heard = |node: &NodeName| cx.topology.hears(*node);
-        let first = hint.filter(heard);
+        let first = first.or_else(|| hint.filter(heard));
         let first = first.or_else(|| cx.topology.primary(target).filter(heard));
         self.transmit(id, &mut ask, first, cx);
         self.open.insert(id, ask);
@@ -240,6 +273,17 @@ impl Submitter {
         }
     }
 
+    /// The answer to a read. Whoever gave it need not lead.
+    pub(super) fn on_found(
+        &mut self,
+        from: NodeName,
+        call: u64,
+        result: Result<Vec<Found>, Rejection>,
+        cx: &mut Cx<'_>,
+    ) -> Option<Answered> {
+        self.answered(from, call, result.map(PrimaryAnswer::Found), cx)
+    }
+
     /// The answer to a command for a group.
     pub(super) fn on_proposed(
         &mut self,
@@ -262,7 +306,9 @@ impl Submitter {
         let mut ask = self.open.remove(&id)?;
         match answer {
             Ok(answer) if fits(&ask.question, &answer) => {
-                self.leads(ask.target, from);
+                if !matches!(ask.question, Question::Read { .. }) {
+                    self.leads(ask.target, from);
+                }
                 self.finish(id, &ask, answer)
             }
             Err(rejection) if ask.awaits == Some(from) => {
@@ -344,6 +390,7 @@ impl Submitter {
             | Rejection::Leased(_)
             | Rejection::NotReady
             | Rejection::NoRoom
+            | Rejection::ClockSkew
             | Rejection::NoSuchKeyspace => {
                 return Some(ask.unsure);
             }
@@ -385,7 +432,22 @@ impl Submitter {
                 return;
             }
         };
-        cx.env.fx.send(to, to_primary(id, segment, &ask.question));
+        match &ask.question {
+            Question::Read { at, parts } => {
+                let read = ledger::Message::Read {
+                    call: id,
+                    segment,
+                    at: *at,
+                    parts: parts.clone(),
+                };
+                cx.env.fx.send(to, read);
+            }
+            question => {
+                if let Some(message) = to_primary(id, segment, question) {
+                    cx.env.fx.send(to, message);
+                }
+            }
+        }
     }
 
     /// Sends again what was not answered; returns a question whose time is over. Call until none.
@@ -482,6 +544,9 @@ fn fits(question: &Question, answer: &PrimaryAnswer) -> bool {
         (Question::Command(_), PrimaryAnswer::Outcome { .. }) => true,
         (Question::Renew { refs, .. }, PrimaryAnswer::States(states)) => refs.len() == states.len(),
         (Question::Queue(_), PrimaryAnswer::Queue(..)) => true,
+        (Question::Read { parts, .. }, PrimaryAnswer::Found(found)) => {
+            (1..=parts.len()).contains(&found.len())
+        }
         _ => false,
     }
 }
@@ -502,8 +567,8 @@ fn turn(ask: &mut Ask, topology: &dyn Topology) -> Option<NodeName> {
     members.first().copied()
 }
 
-fn to_primary(call: u64, segment: SegmentId, question: &Question) -> lock::Message {
-    match question {
+fn to_primary(call: u64, segment: SegmentId, question: &Question) -> Option<lock::Message> {
+    Some(match question {
         Question::Command(command) => lock::Message::Submit {
             call,
             segment,
@@ -527,5 +592,6 @@ fn to_primary(call: u64, segment: SegmentId, question: &Question) -> lock::Messa
             segment,
             key: key.clone(),
         },
-    }
+        Question::Read { .. } => return None,
+    })
 }

@@ -3,7 +3,7 @@
 
 use crate::base::{
     Address, Cluster, Directory, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LockRef, Micros,
-    NodeName, Reach, SegmentId, SessionId,
+    NodeName, Reach, SegmentId, SessionId, Timestamp,
 };
 use crate::catalogue::Catalogue;
 use crate::register::Place;
@@ -102,6 +102,10 @@ pub trait Topology {
     /// The ref at the head of a key's queue and when it was enqueued (the primary's wall clock,
     /// microseconds since 1970), as applied here: for people, since it may be stale.
     fn head(&self, key: &KeyId) -> Option<(LockRef, u64)>;
+    /// Up to which time this node answers reads of a segment's ledger; none: of no time.
+    fn closed(&self, _segment: SegmentId) -> Option<Timestamp> {
+        None
+    }
     /// All stores that may have keys.
     fn key_stores(&self) -> Vec<KeyStore>;
     /// Whether a format is above all that this node's program reads.

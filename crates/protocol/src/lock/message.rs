@@ -2,7 +2,9 @@
 
 use crate::base::{Epoch, KeyId, LockRef, Micros, NodeName, SegmentId, SessionId, Tag};
 use crate::command::Command;
+use crate::ledger::Verdict;
 use crate::request::{EntryValue, QueueEntry, RefState, Refusal};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,10 @@ pub enum Outcome {
     Refused(Refusal),
     /// `Admit`: the node's name.
     Admitted(NodeName),
+    /// A command of a ledger was applied: what came of it is a record, since it depends on records.
+    Ledger,
+    /// The same with what came of it, for whoever asked.
+    Executed(Box<Verdict>),
 }
 
 /// Why a primary did not take a command. All but `Overtaken` promise that it will not take effect
@@ -57,6 +63,8 @@ pub enum Rejection {
     NotReady,
     /// A node that is to have a seat in a group has no room on its disk.
     NoRoom,
+    /// The timestamp is too far ahead of the primary's clock.
+    ClockSkew,
 }
 
 /// One key's latest value at a grant.

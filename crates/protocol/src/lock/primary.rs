@@ -288,6 +288,11 @@ impl Primary {
         }
     }
 
+    /// Whether a command of this identity is under way.
+    pub fn awaits(&self, id: (SessionId, u64)) -> bool {
+        self.pending.contains_key(&id)
+    }
+
     /// Raises the floor, if it is below what somebody waits for (F8f: a deleted key's trace goes
     /// only below it).
     pub fn raise_floor(&mut self, wanted: LockRef, state: &SegmentState, planted: Planted) {
@@ -330,7 +335,7 @@ impl Primary {
             pending.askers.push((from, call));
             return;
         }
-        if !SegmentState::takes(&command.body) {
+        if !state.takes(&command.body) {
             return reject(from, call, Rejection::Elsewhere(None), cx.env.fx);
         }
         if self.pending.len() >= cx.env.limits.proposals {

@@ -86,6 +86,7 @@ impl Node {
             catalogue,
         };
         step.fx.send(from, Message::BeatAck(ack));
+        self.here.tell_time(from, beat.sent, step);
         self.here.share_catalogue(from, beat.catalogue, step.fx);
         self.here.share_registry(from, beat.registry, step.fx);
     }

@@ -737,6 +737,7 @@ impl Node {
             let dropped: Vec<_> = dropped.iter().map(|c| (c.session, c.number)).collect();
             ended.step_down(&dropped, &mut cx);
         }
+        self.here.drop_clerk(segment, step);
     }
 
     /// Stops a segment's log when its group has decided the next view, and goes on with what

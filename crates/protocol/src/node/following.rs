@@ -211,9 +211,9 @@ impl Here {
             Some(State::Segment(state)) => {
                 let before = state.recorded();
                 let applied = state.apply(command, planted);
-                if let (Room::Segment(segment), false) = (room, applied.changes.is_empty()) {
+                if let (Room::Segment(segment), false) = (room, applied.work.is_empty()) {
                     let at = (applied.position, before);
-                    self.record(segment, at, applied.changes, step);
+                    self.record(segment, at, applied.work, step);
                 }
             }
             Some(State::Group(state)) => drop(state.apply(command, planted)),

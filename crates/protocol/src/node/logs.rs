@@ -4,6 +4,7 @@ use super::agenda::{Agenda, Room};
 use super::clock_watch::ClockWatch;
 use super::early::Early;
 use super::following::{Following, Invitation, Wanted, refuse};
+use super::ledger::Ledgers;
 use super::membership::Settling;
 use super::memory::Kept;
 use super::policies::Seen;
@@ -19,7 +20,8 @@ use crate::command::{Body, Command, GroupCommand};
 use crate::coordinator;
 use crate::group::GroupState;
 use crate::io::{Env, Memory};
-use crate::lock::{LastWords, Primary, Rejection};
+use crate::ledger::{Clerk, Closed};
+use crate::lock::{LastWords, Outcome, Primary, Rejection};
 use crate::paxos::{self, Declined, Heir, Joining, Log, Recovered};
 use crate::register::{Place, StoreId};
 use crate::registry::{Registry, Standing};
@@ -43,6 +45,10 @@ pub struct Segment {
     pub state: SegmentState,
     /// What it does beyond, while it leads.
     pub primary: Option<Primary>,
+    /// What it does for the segment's ledger, while it leads; none in a log of a former format.
+    pub clerk: Option<Clerk>,
+    /// Up to which time the segment's ledger can be read here.
+    pub closed: Closed,
     /// Where the segment's registers are.
     pub place: Place,
     /// Who has used the segment since this node began to lead it.
@@ -57,6 +63,8 @@ impl Segment {
             log,
             state,
             primary: None,
+            clerk: None,
+            closed: Closed::default(),
             place,
             usage: Usage::default(),
             elected: None,
@@ -185,6 +193,7 @@ pub struct Here {
     pub(super) agenda: Agenda,
     pub(super) kept: Kept,
     pub(super) records: Records,
+    pub(super) ledgers: Ledgers,
 }
 
 fn damaged(what: &str) -> String {
@@ -303,6 +312,7 @@ impl Here {
             agenda: Agenda::default(),
             kept: Kept::default(),
             records: Records::recover(memory),
+            ledgers: Ledgers::default(),
         };
         here.name_nodes();
         if started {
@@ -608,6 +618,7 @@ impl Here {
         if let Some(command) = closing {
             self.propose(segment, Vec::from([command]), step);
         }
+        self.end_clerk(segment, step);
     }
 
     pub(super) fn propose_to_group(
@@ -666,6 +677,19 @@ impl Here {
         self.agenda.touch(Room::Group(group));
     }
 
+    /// A segment has applied a command.
+    #[cfg(feature = "planted-bugs")]
+    fn note_applied(
+        &self,
+        segment: SegmentId,
+        (command, applied): (&Command, &crate::segment::Applied),
+        fx: &mut crate::io::Effects,
+    ) {
+        if let Some(room) = self.segments.get(&segment) {
+            fx.note_applied(segment, command, applied, room.state.queues());
+        }
+    }
+
     /// The keyspaces, as known here.
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
@@ -718,6 +742,7 @@ impl From<Declined> for Rejection {
 pub(super) fn env<'a>(config: &'a Config, step: &'a mut Step<'_>) -> Env<'a> {
     Env {
         now: step.now,
+        time: step.time,
         fx: &mut *step.fx,
         memory: step.memory,
         timing: &config.timing,
@@ -767,22 +792,29 @@ impl Node {
                     .expect("it delivered an entry");
                 let before = room.state.recorded();
                 let mut applied = room.state.apply(&command, planted);
-                #[cfg(feature = "planted-bugs")]
-                step.fx
-                    .note_applied(segment, &command, &applied, room.state.queues());
-                let changes = core::mem::take(&mut applied.changes);
-                if !changes.is_empty() {
+                let work = core::mem::take(&mut applied.work);
+                if !work.is_empty() {
                     let at = (applied.position, before);
-                    self.here.record(segment, at, changes, step);
+                    let done = self.here.record(segment, at, work, step);
+                    if let Some((changes, verdict)) = done {
+                        applied.work.changes = changes;
+                        let executed = verdict.map(|done| Outcome::Executed(done.into()));
+                        applied.outcome = executed.unwrap_or(applied.outcome);
+                    }
                 }
+                #[cfg(feature = "planted-bugs")]
+                self.here
+                    .note_applied(segment, (&command, &applied), step.fx);
                 if !applied.repeated {
                     self.here.count_use(segment, &command, step.now);
                 }
+                self.order_applied(segment, &command);
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.applied(&command, &applied, state.queues(), cx);
                 });
             }
         }
+        self.answer_reads(segment, step);
         self.lead_or_follow(segment, step);
         let room = self.here.segments.get(&segment);
         if room.is_some_and(|room| empty_before && !empty(&room.log) && room.primary.is_some()) {
@@ -869,6 +901,9 @@ impl Node {
             let known = (step.now, words);
             let begins = Primary::new(segment, (id.epoch, ballot), &room.state, known, config);
             room.primary = Some(begins);
+            let limit = room.state.ledger().limit();
+            let orders = room.state.has_ledger();
+            room.clerk = orders.then(|| Clerk::new(limit, config.planted));
             room.usage = Usage::new(config.timing.usage, step.now.monotonic);
             // What it proposes first.
             self.with_primary(segment, step, |primary, state, cx| {
@@ -901,6 +936,9 @@ impl Node {
             }
         }
         self.learn_meta(group, step);
+        if group == GroupId::META {
+            self.here.keep_time(step);
+        }
         for (node, answer) in answers {
             // Whoever has changed the catalogue knows it by the time that it is answered.
             self.here.share_catalogue(node, 0, step.fx);

@@ -15,6 +15,7 @@ mod early;
 mod epochs;
 mod following;
 mod late;
+mod ledger;
 mod listing;
 mod logs;
 mod membership;
@@ -32,7 +33,8 @@ mod usage;
 use self::agenda::Room;
 use self::early::EarlyAsk;
 use self::moving::Mover;
-use crate::base::{Bug, Config, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId};
+use crate::base::{Bug, Config, Interval, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId};
+use crate::command::Body;
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
 use crate::lock;
@@ -65,6 +67,8 @@ pub struct Node {
 /// What every handler of a node works with during one step.
 pub(crate) struct Step<'a> {
     pub(crate) now: Now,
+    /// The cluster's time.
+    pub(crate) time: Option<Interval>,
     pub(crate) memory: &'a dyn Memory,
     pub(crate) fx: &'a mut Effects,
 }
@@ -103,7 +107,15 @@ impl Node {
     pub fn step(&mut self, now: Now, input: Input, memory: &dyn Memory, fx: &mut Effects) {
         let Here { clocks, config, .. } = &mut self.here;
         let now = clocks.read(now, &config.timing, config.planted);
-        let mut step = Step { now, memory, fx };
+        self.here.ledgers.begin_step();
+        self.here.read_time(now);
+        let time = self.here.time(now);
+        let mut step = Step {
+            now,
+            time,
+            memory,
+            fx,
+        };
         match input {
             Input::Heard { from, interval } => self.on_heard(from, interval, &step),
             Input::Message { from, message } => self.receive(from, message, &mut step),
@@ -140,6 +152,7 @@ impl Node {
             Some(self.next_beat),
             self.here.agenda.next(),
             self.here.early.wake(self.here.keeps_early_for()),
+            self.here.ledgers.wake(),
             self.mover.wake(),
             self.caller.wake(),
             self.replica.wake(),
@@ -220,6 +233,7 @@ impl Node {
             Message::Catalogue(catalogue) => self.here.learn_catalogue(catalogue, step.fx),
             Message::Ring(message) => self.on_ring(from.name, message, step),
             Message::Records(message) => self.here.on_records(from.name, message, step),
+            Message::Ledger(message) => self.on_ledger(from.name, message, step),
             Message::Registry(registry) => self.here.learn_registry(&registry, step.fx),
         }
     }
@@ -240,6 +254,10 @@ impl Node {
             self.moves_on(step);
         }
         self.moves_paced(step);
+        if beats {
+            self.here.keep_time(step);
+        }
+        self.here.close_times(beats, step);
         self.here.refuse_early(step);
         let due = match beats {
             true => self.here.rooms(),
@@ -260,6 +278,7 @@ impl Node {
                 });
                 if beats {
                     self.look_after_idle(segment, step);
+                    self.answer_reads(segment, step);
                 }
             }
         }
@@ -460,6 +479,9 @@ impl Node {
                         ahead: 0,
                     };
                     return step.fx.send(from, answer);
+                }
+                if matches!(command.body, Body::Ledger(_)) {
+                    return self.on_order((from, call), segment, command, step);
                 }
                 self.with_primary(segment, step, |primary, state, cx| {
                     primary.on_submit(from, call, command, state, cx);

@@ -11,7 +11,8 @@ use crate::base::{Bug, Epoch, Micros, NodeName, Planted, SegmentId};
 use crate::command::{Body, Command};
 use crate::io::{Memory, Void};
 use crate::lock::Rejection;
-use crate::records::{self, Change, Filling, Mark, Message, Standing, last_of};
+use crate::ledger::Verdict;
+use crate::records::{self, Change, Filling, Mark, Message, Standing, Work, last_of};
 use crate::segment::SegmentState;
 use crate::wire::record;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ impl At {
 struct Later {
     /// From this position on.
     above: u64,
-    commands: Vec<(u64, Vec<Change>)>,
+    commands: Vec<(u64, Work)>,
     bytes: usize,
 }
 
@@ -109,32 +110,50 @@ impl Here {
         }
     }
 
-    /// Puts what a command has changed, unless it is here already. `before` is the number of the
-    /// last one before it that changed a record.
+    /// Does what a command does to records, unless it is done already, or has to wait for what is
+    /// lacking: what it has changed, and what came of a command of a ledger. `before` is the number
+    /// of the last one before it that may have changed a record.
     pub(super) fn record(
         &mut self,
         segment: SegmentId,
         (position, before): (u64, u64),
-        changes: Vec<Change>,
+        work: Work,
         step: &mut Step<'_>,
-    ) {
+    ) -> Option<(Vec<Change>, Option<Verdict>)> {
         let planted = self.config.planted;
         let held = self.records.0.entry(segment).or_default();
         if !held.standing.is_full(before) && !planted.has(Bug::ChangedBesideGap) {
             let room = self.config.limits.window_bytes;
-            held.remember((position, before), changes, (room, planted));
-            return;
+            held.remember((position, before), work, (room, planted));
+            return None;
         }
         if position <= held.standing.at && !planted.has(Bug::RecordsReplayed) {
-            return;
+            return None;
         }
-        records::put(segment, position, changes, step.fx);
+        self.perform(segment, position, &work, step)
+    }
+
+    /// The same where nothing is lacking.
+    fn perform(
+        &mut self,
+        segment: SegmentId,
+        position: u64,
+        work: &Work,
+        step: &mut Step<'_>,
+    ) -> Option<(Vec<Change>, Option<Verdict>)> {
+        let planted = self.config.planted;
+        let done = work.perform(&self.ledgers.reader(segment, step), planted);
+        let (changes, verdict) = self.unless_damaged(segment, done, step)?;
+        self.ledgers.fresh(segment).note(&changes);
+        records::put(segment, position, changes.clone(), step.fx);
+        let held = self.records.0.entry(segment).or_default();
         let before = held.standing.clone();
         held.standing.at = held.standing.at.max(position);
         match planted.has(Bug::PositionNotInBatch) {
             true => before.put(segment, step.fx),
             false => held.standing.put(segment, step.fx),
         }
+        Some((changes, verdict))
     }
 
     /// A segment's log has ended here, with this state.
@@ -391,7 +410,7 @@ impl Here {
     }
 
     /// What is damaged here is filled again from others, and meanwhile given to nobody.
-    fn unless_damaged<T>(
+    pub(super) fn unless_damaged<T>(
         &mut self,
         segment: SegmentId,
         read: Result<T, Void>,
@@ -505,6 +524,7 @@ impl Here {
         if elsewhere || position < seen || upto < since || !named {
             return;
         }
+        self.ledgers.fresh(segment).note(&changes);
         for change in changes {
             records::set(segment, change, step.fx);
         }
@@ -524,12 +544,15 @@ impl Here {
                 floor: position,
                 filling: None,
             };
+            held.standing.put(segment, step.fx);
             let after = later.commands.into_iter().filter(|(at, _)| *at > position);
-            for (at, changes) in after {
-                records::put(segment, at, changes, step.fx);
-                held.standing.at = at;
+            for (at, work) in after {
+                if self.perform(segment, at, &work, step).is_none() {
+                    break;
+                }
             }
         }
+        let held = self.records.0.entry(segment).or_default();
         held.refused = Default::default();
         held.standing.put(segment, step.fx);
         match self.has_records(segment) {
@@ -612,7 +635,7 @@ impl Here {
         step: &mut Step<'_>,
     ) -> Option<Rejection> {
         let planted = self.config.planted;
-        if !matches!(command.body, Body::Transaction(_)) || planted.has(Bug::ChangedBeforeFilled) {
+        if !matches!(command.body, Body::Ledger(_)) || planted.has(Bug::ChangedBeforeFilled) {
             return None;
         }
         let has = self.has_records(segment) || planted.has(Bug::ChangedByLaggard);
@@ -635,7 +658,7 @@ impl Held {
     fn remember(
         &mut self,
         (position, before): (u64, u64),
-        changes: Vec<Change>,
+        work: Work,
         (room, planted): (usize, Planted),
     ) {
         // A state from elsewhere may have come in between, which has skipped some.
@@ -643,13 +666,9 @@ impl Held {
             let last = later.commands.last().map_or(later.above, |(at, _)| *at);
             before > last && !planted.has(Bug::RememberedAcrossGap)
         });
-        let bytes = |change: &Change| {
-            size_of::<Change>() + change.name.len() + change.value.as_ref().map_or(0, Bytes::len)
-        };
-        let more: usize = changes.iter().map(bytes).sum();
         if let Some(later) = &mut self.later {
-            later.bytes += more;
-            later.commands.push((position, changes));
+            later.bytes += work.bytes();
+            later.commands.push((position, work));
         }
         // What is not remembered has to be asked for.
         self.later.take_if(|later| later.bytes > room);
@@ -661,9 +680,12 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    fn changes(bytes: usize) -> Vec<Change> {
+    fn changes(bytes: usize) -> Work {
         let name = Bytes::from(vec![0; bytes]);
-        Vec::from([Change { name, value: None }])
+        Work {
+            changes: Vec::from([Change { name, value: None }]),
+            ordered: None,
+        }
     }
 
     fn held(above: u64) -> Held {

@@ -5,7 +5,7 @@ use super::agenda::Room;
 use super::carried::Carried;
 use crate::base::{
     Address, Bug, Epoch, Group, KeyId, Keyspace, LockRef, Micros, NodeName, Now, Reach, SegmentId,
-    StoragePolicy, View,
+    StoragePolicy, Timestamp, View,
 };
 use crate::catalogue::Catalogue;
 use crate::coordinator::{self, KeyStore, Target, Topology};
@@ -242,6 +242,10 @@ impl Topology for Known<'_> {
         let queues = room.state.queues();
         let head = queues.queue(key)?.refs.front().copied()?;
         Some((head, queues.get(head)?.origin.since))
+    }
+
+    fn closed(&self, segment: SegmentId) -> Option<Timestamp> {
+        self.here.closed(segment)
     }
 
     fn key_stores(&self) -> Vec<KeyStore> {

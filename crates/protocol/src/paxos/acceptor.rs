@@ -1,8 +1,8 @@
 //! The acceptor: promises, votes, and the read leases that bind it.
 
 use super::store::{CHOSEN, Held, ROUNDS};
-use super::{Entry, Follow, GivenLease, Log, Message, Role};
-use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timestamp, Timing};
+use super::{Entry, Follow, GivenLease, Log, Message, Reserved, Role};
+use crate::base::{Ballot, Bug, Limits, Micros, Now, Seat, Slot, Timing};
 use crate::io::Env;
 use alloc::vec::Vec;
 
@@ -11,7 +11,6 @@ pub(super) struct Offer {
     pub(super) slot: Slot,
     pub(super) entry: Entry,
     pub(super) chosen: Slot,
-    pub(super) upper: Timestamp,
 }
 
 /// How far above its chosen prefix a replica holds votes.
@@ -98,7 +97,7 @@ impl Log {
             chosen: self.chosen,
             accepted,
             more,
-            upper: self.upper,
+            reserved: Reserved::default(),
         };
         self.vow(from, answer, env);
     }
@@ -139,7 +138,6 @@ impl Log {
             slot,
             entry,
             chosen,
-            upper,
         } = offer;
         self.follow(ballot, env);
         self.hear(ballot, chosen);
@@ -169,7 +167,6 @@ impl Log {
                 return self.ignore("accept beyond the bytes of votes");
             }
             _ => {
-                self.upper = self.upper.max(upper);
                 self.put_held(slot, ballot, entry, env.fx);
             }
         }

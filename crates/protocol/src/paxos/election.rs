@@ -3,7 +3,7 @@
 use super::report::{Piece, Report};
 use super::store::ROUNDS;
 use super::{Entry, Leading, Log, Message, Role};
-use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timestamp, Timing};
+use crate::base::{Ballot, Bug, Micros, Seat, Slot, Timing};
 use crate::io::Env;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -185,7 +185,7 @@ impl Log {
         &mut self,
         from: Seat,
         ballot: Ballot,
-        (mut piece, upper): (Piece, Timestamp),
+        mut piece: Piece,
         env: &mut Env<'_>,
     ) {
         let chosen = piece.chosen;
@@ -210,7 +210,6 @@ impl Log {
             let question = candidate.question(from, self.chosen);
             self.send(from, question, env);
         }
-        self.upper = self.upper.max(upper);
         self.known = self.known.max(chosen);
         self.ask_own(env);
         if chosen > self.chosen {

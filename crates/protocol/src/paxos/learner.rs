@@ -256,7 +256,6 @@ impl Log {
         self.chosen = slot;
         self.delivered = slot;
         self.begin = record.begin;
-        self.upper = self.upper.max(record.upper);
         self.known = self.known.max(slot);
         self.over = record.stopped.map(|stop| (slot, stop));
         self.weigh();

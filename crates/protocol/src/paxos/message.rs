@@ -1,6 +1,6 @@
 //! Messages of one replicated log.
 
-use crate::base::{Ballot, Epoch, GroupId, LogId, NodeName, Seat, Slot, Timestamp, View};
+use crate::base::{Ballot, Epoch, GroupId, LogId, NodeName, Seat, Slot, View};
 use crate::command::Command;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -26,6 +26,12 @@ pub enum Entry {
     /// The log ends here: every later slot is a no-op by definition.
     Stop(Stop),
 }
+
+/// A number that was once reserved beside votes, and nobody has used: what it was for is in the log
+/// now ([`SegmentCommand::Limit`](crate::command::SegmentCommand::Limit)). It is 0 wherever it is
+/// written, nobody reads it, and it goes with format 9, whose nodes expect it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserved(u64, u16);
 
 /// The end of a log, and where its state goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,9 +106,8 @@ pub enum Message {
         accepted: Vec<Accepted>,
         /// Whether there are more above the last one.
         more: bool,
-        /// The largest per-ballot number that this acceptor accepted (room for
-        /// the floor of a transaction clock).
-        upper: Timestamp,
+        /// Nothing.
+        reserved: Reserved,
     },
     /// Phase 2a.
     Accept {
@@ -114,8 +119,8 @@ pub enum Message {
         entry: Entry,
         /// Everything up to here is chosen.
         chosen: Slot,
-        /// The ballot's number U, durable with the accept.
-        upper: Timestamp,
+        /// Nothing.
+        reserved: Reserved,
     },
     /// Phase 2b.
     Accepted {

@@ -110,13 +110,13 @@ mod transfer;
 
 pub use follow::{Learned, Learner};
 pub use late::{Heir, Joining};
-pub use message::{Accepted, Chunk, Entry, Message, Stop};
+pub use message::{Accepted, Chunk, Entry, Message, Reserved, Stop};
 pub use replica::Declined;
 pub use store::Unrecoverable;
 pub(crate) use store::{rename, rewrite};
 
 use crate::base::{
-    Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timestamp, Timing, View,
+    Ballot, Bug, Epoch, LogId, Micros, NodeName, Now, Planted, Seat, Slot, Timing, View,
 };
 use crate::command::Command;
 use crate::io::{Env, Memory, Void};
@@ -164,7 +164,7 @@ pub struct Log {
     first: Seat,
     planted: Planted,
 
-    // Acceptor. `promised`, `used`, `held`, `upper` are durable.
+    // Acceptor. `promised`, `used`, `held` are durable.
     promised: Ballot,
     /// The highest round that this seat stood with.
     used: u32,
@@ -178,7 +178,6 @@ pub struct Log {
     behind: usize,
     /// Slots whose vote is unreadable.
     void: BTreeSet<Slot>,
-    upper: Timestamp,
     /// When this process took the log up.
     boot: Micros,
     grant: Option<GivenLease>,
@@ -333,7 +332,6 @@ impl Log {
             entries: 0,
             behind: 0,
             void: BTreeSet::new(),
-            upper: Timestamp::default(),
             boot,
             grant: None,
             released: None,
@@ -383,7 +381,6 @@ impl Log {
         log.used = disk.used;
         log.held = disk.held;
         log.void = disk.void;
-        log.upper = disk.upper;
         log.chosen = disk.chosen;
         log.known = log.void.last().map_or(log.chosen, |s| log.chosen.max(*s));
         log.hint = (log.promised.seat != seat).then_some(log.promised.seat);
@@ -427,7 +424,7 @@ impl Log {
                 chosen,
                 accepted,
                 more,
-                upper,
+                ..
             } => {
                 let piece = Piece {
                     above,
@@ -435,20 +432,19 @@ impl Log {
                     accepted,
                     more,
                 };
-                self.on_promise(from, ballot, (piece, upper), env);
+                self.on_promise(from, ballot, piece, env);
             }
             Message::Accept {
                 ballot,
                 slot,
                 entry,
                 chosen,
-                upper,
+                ..
             } => {
                 let offer = Offer {
                     slot,
                     entry,
                     chosen,
-                    upper,
                 };
                 self.on_accept(from, ballot, offer, env);
             }

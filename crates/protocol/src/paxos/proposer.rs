@@ -1,7 +1,7 @@
 //! The leader: batches, phase 2, its lease, stopping and handing over.
 
 use super::store::ROUNDS;
-use super::{Entry, Flight, Log, Message, Role};
+use super::{Entry, Flight, Log, Message, Reserved, Role};
 use crate::base::{Ballot, Bug, Limits, Micros, Seat, Slot};
 use crate::io::Env;
 use alloc::vec::Vec;
@@ -174,7 +174,7 @@ impl Log {
             slot,
             entry: held.entry.clone(),
             chosen: self.chosen,
-            upper: self.upper,
+            reserved: Reserved::default(),
         };
         // The first entry of a log leaves only when its creation is durable. Otherwise the owner of
         // ballot 0 could crash, be created once more, and lead ballot 0 a second time.

@@ -3,7 +3,7 @@
 
 use super::store::SnapshotRecord;
 use super::transfer::Snapshot;
-use super::{Entry, Flight, Leading, Log, Message, Role, Stop};
+use super::{Entry, Flight, Leading, Log, Message, Reserved, Role, Stop};
 use crate::base::{Ballot, Bug, Limits, LogId, Micros, NodeName, Now, Seat, Slot, Timing, View};
 use crate::command::Command;
 use crate::io::Env;
@@ -104,6 +104,26 @@ impl Log {
             .enumerate()
             .filter(|(i, sent)| *i != own && fresh(sent));
         others.count() + 1 >= self.quorum()
+    }
+
+    /// Until when this primary has its lease at least, on its own clock; none: it has none.
+    pub fn lease_until(&self, now: Now, timing: &Timing) -> Option<Micros> {
+        let Role::Leading(lead) = &self.role else {
+            return None;
+        };
+        if !self.has_lease(now, timing) {
+            return None;
+        }
+        let own = usize::from(self.seat.0);
+        let others = lead.acked.iter().enumerate().filter(|(i, _)| *i != own);
+        let mut sent: Vec<Micros> = others.filter_map(|(_, sent)| *sent).collect();
+        sent.sort_unstable_by(|a, b| b.cmp(a));
+        // With one member nobody else could lead.
+        let last = match self.quorum().checked_sub(2) {
+            None => now.monotonic,
+            Some(last) => *sent.get(last)?,
+        };
+        Some(last + timing.shortened(timing.lease))
     }
 
     /// Takes a command for the next batch; [`Log::flush`] sends it.
@@ -224,7 +244,7 @@ impl Log {
             stopped: self
                 .over
                 .and_then(|(s, stop): (Slot, Stop)| (s <= slot).then_some(stop)),
-            upper: self.upper,
+            reserved: Reserved::default(),
             state,
         };
         let raw = encode(&record);

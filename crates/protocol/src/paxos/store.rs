@@ -3,8 +3,8 @@
 //! A vote (`Accepted`) also says how far this replica knew the log to be chosen when it voted:
 //! after a restart that prefix is applied at once, and phase 1 need not report it again.
 
-use super::{Entry, Log, Stop, Void};
-use crate::base::{Ballot, LogId, NodeName, Seat, Slot, Timestamp, View};
+use super::{Entry, Log, Reserved, Stop, Void};
+use crate::base::{Ballot, LogId, NodeName, Seat, Slot, View};
 use crate::io::{Effects, Memory};
 use crate::wire::record::{self, LogRecord};
 use crate::wire::{decode, encode};
@@ -47,7 +47,7 @@ struct PromiseRecord {
 struct AcceptedRecord {
     ballot: Ballot,
     chosen: Slot,
-    upper: Timestamp,
+    reserved: Reserved,
     entry: Entry,
 }
 
@@ -55,7 +55,7 @@ struct AcceptedRecord {
 struct AcceptedRecordRef<'a> {
     ballot: Ballot,
     chosen: Slot,
-    upper: Timestamp,
+    reserved: Reserved,
     entry: &'a Entry,
 }
 
@@ -68,8 +68,8 @@ pub(super) struct SnapshotRecord {
     pub(super) begin: Ballot,
     /// Whether the log had ended there.
     pub(super) stopped: Option<Stop>,
-    /// The highest number U accepted.
-    pub(super) upper: Timestamp,
+    /// Nothing.
+    pub(super) reserved: Reserved,
     /// The caller's state, opaque.
     pub(super) state: Bytes,
 }
@@ -103,7 +103,6 @@ pub(super) struct Disk {
     pub(super) held: BTreeMap<Slot, Held>,
     pub(super) void: BTreeSet<Slot>,
     pub(super) chosen: Slot,
-    pub(super) upper: Timestamp,
 }
 
 fn read<T: DeserializeOwned>(
@@ -163,9 +162,6 @@ pub(super) fn load(id: LogId, memory: &dyn Memory) -> Result<Disk, Unrecoverable
         created,
         promised: promise.as_ref().map_or(zero, |(p, _)| p.promised),
         used: promise.as_ref().map_or(0, |(p, _)| p.used),
-        upper: snapshot
-            .as_ref()
-            .map_or(Timestamp::default(), |(s, _)| s.upper),
         snapshot,
         held: BTreeMap::new(),
         void: BTreeSet::new(),
@@ -199,7 +195,6 @@ impl Disk {
         match value.map(|raw| decode::<AcceptedRecord>(&raw)) {
             Ok(Ok(vote)) => {
                 self.chosen = self.chosen.max(vote.chosen);
-                self.upper = self.upper.max(vote.upper);
                 self.held.insert(slot, Held::new(vote.ballot, vote.entry));
             }
             // Neither "voted for nothing" nor any guess: see `Log::muted`.
@@ -333,7 +328,7 @@ impl Log {
         let value = encode(&AcceptedRecordRef {
             ballot,
             chosen: self.chosen,
-            upper: self.upper,
+            reserved: Reserved::default(),
             entry: &entry,
         });
         fx.put(record::accepted(self.id, slot), value);

@@ -9,9 +9,9 @@
 //! window of parts in flight. It asks for each by its offset, so that the sender remembers nothing
 //! of them; parts may come in any order, and what is lost is asked for again.
 
-use super::Chunk;
+use super::{Chunk, Reserved};
 use super::store::SnapshotRecord;
-use crate::base::{Ballot, Bug, Limits, Micros, NodeName, Slot, Timestamp};
+use crate::base::{Ballot, Bug, Limits, Micros, NodeName, Slot};
 use crate::io::Env;
 use crate::wire::{decode, encode};
 use alloc::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Snapshot {
             slot: Slot(0),
             begin: Ballot::default(),
             stopped: None,
-            upper: Timestamp::default(),
+            reserved: Reserved::default(),
             state,
         };
         Snapshot::new(&record, encode(&record))

@@ -27,9 +27,11 @@
 
 #[cfg(feature = "planted-bugs")]
 mod puts;
+mod work;
 
 #[cfg(feature = "planted-bugs")]
 pub use self::puts::Puts;
+pub use self::work::{Order, Ordered, Work};
 
 use crate::base::{Epoch, SegmentId};
 use crate::io::{Effects, Memory, Void};

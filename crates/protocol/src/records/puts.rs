@@ -1,7 +1,7 @@
-//! A command for the laboratory that changes records, as those of a ledger will.
+//! A command for the laboratory that changes records blindly.
 
 use super::Change;
-use crate::wire::{decode, encode, record};
+use crate::wire::record;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -11,18 +11,20 @@ use serde::{Deserialize, Serialize};
 pub struct Puts(pub Vec<(Bytes, Option<Bytes>)>);
 
 impl Puts {
-    /// The body of a command.
-    pub fn body(&self) -> Vec<u8> {
-        encode(self).to_vec()
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |(name, value): &(Bytes, Option<Bytes>)| {
+            size_of::<(Bytes, Option<Bytes>)>() + name.len() + value.as_ref().map_or(0, Bytes::len)
+        };
+        self.0.iter().map(bytes).sum()
     }
 
-    /// What a command changes; none: it is none of these.
-    pub(crate) fn of(body: &[u8]) -> Option<Vec<Change>> {
-        let Puts(puts) = decode(body).ok()?;
-        let change = |(key, value): (Bytes, Option<Bytes>)| Change {
+    /// What it changes.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        let change = |(key, value): &(Bytes, Option<Bytes>)| Change {
             name: [&record::first_part()[..], &key[..]].concat().into(),
-            value,
+            value: value.clone(),
         };
-        Some(puts.into_iter().map(change).collect())
+        self.0.iter().map(change).collect()
     }
 }

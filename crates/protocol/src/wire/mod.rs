@@ -2,6 +2,7 @@
 
 mod bounded;
 pub mod frame;
+pub(crate) mod grown;
 pub mod record;
 
 use alloc::vec::Vec;
@@ -9,14 +10,18 @@ use bytes::Bytes;
 use core::ops::RangeInclusive;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The version of records and frames that this build writes. A directory of another one is
-/// converted at start, or refused.
+/// The version of records and frames that this build writes: that of their layout, which later
+/// formats share. A directory of another one is converted at start, or refused.
 pub const VERSION: u16 = 9;
+
+/// The first format in which logs order ledgers and the limits of times: states have these from
+/// then on, and nodes tell each other of them.
+pub const LEDGERS: u16 = 10;
 
 /// The formats that this build reads, and writes where they are the cluster's
 /// ([`Settings::format`](crate::settings::Settings::format)). Nodes without one in common do not
 /// talk.
-pub const FORMATS: RangeInclusive<u16> = VERSION..=VERSION;
+pub const FORMATS: RangeInclusive<u16> = VERSION..=LEDGERS;
 
 /// Bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use crate::world::{Packet, World, stop};
 use fermata_protocol::base::*;
-use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos};
+use fermata_protocol::paxos::{Accepted, Entry, Message as Paxos, Reserved};
 
 /// P7: an acceptor follows a leader's beat. How long, by its own clock, it promises nobody else.
 fn bound_for(planted: Planted) -> Micros {
@@ -410,7 +410,7 @@ fn promised_by_the_third(world: &mut World, ballot: Ballot, above: Slot, chosen:
         chosen,
         accepted: vec![],
         more: false,
-        upper: Timestamp::default(),
+        reserved: Reserved::default(),
     };
     world.deliver(2, 1, Packet::Paxos(promise));
 }
@@ -515,7 +515,7 @@ fn a_promise_is_taken_up_to_its_horizon() {
             chosen,
             accepted: vec![vote],
             more: true,
-            upper: Timestamp::default(),
+            reserved: Reserved::default(),
         };
         let before = ignored(&world, 1);
         world.deliver(2, 1, Packet::Paxos(promise));

@@ -2,7 +2,7 @@
 
 use crate::world::{ID, Packet, World, command, stop};
 use fermata_protocol::base::*;
-use fermata_protocol::paxos::{Declined, Entry, Message as Paxos};
+use fermata_protocol::paxos::{Declined, Entry, Message as Paxos, Reserved};
 use fermata_protocol::wire::record;
 
 const SECOND: Micros = 1_000_000;
@@ -442,7 +442,7 @@ fn senseless_messages_are_counted_and_change_nothing() {
         slot: far,
         entry: Entry::Noop,
         chosen: Slot(1),
-        upper: Timestamp::default(),
+        reserved: Reserved::default(),
     };
     for message in [
         Paxos::Prepare {

@@ -288,6 +288,7 @@ impl World {
         f: impl FnOnce(&mut Env<'_>) -> T,
     ) -> T {
         f(&mut Env {
+            time: None,
             now: self.now(i),
             fx,
             memory: &self.hosts[i].durable,

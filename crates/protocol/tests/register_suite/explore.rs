@@ -147,6 +147,7 @@ impl Rules {
     fn step<T>(&self, now: u64, disk: &Disk, f: impl FnOnce(&mut Env<'_>) -> T) -> (T, Effects) {
         let mut fx = Effects::new();
         let mut cx = Env {
+            time: None,
             now: Now {
                 monotonic: now,
                 wall: now,

@@ -429,6 +429,7 @@ impl World {
         let (timing, limits) = (self.timing.clone(), self.limits.clone());
         let mut fx = Effects::new();
         let mut cx = Env {
+            time: None,
             now: Now {
                 monotonic: self.now,
                 wall: self.wall,

@@ -4,7 +4,7 @@
 use super::Violation;
 use crate::machine::Machine;
 use fermata_protocol::base::{LogId, NodeName};
-use fermata_protocol::{Node, wire};
+use fermata_protocol::Node;
 use std::collections::BTreeMap;
 
 /// What the checker calls itself in a violation.
@@ -13,6 +13,8 @@ pub const NAME: &str = "formats";
 /// The watcher.
 #[derive(Debug, Default)]
 pub struct Formats {
+    /// By which the cluster began.
+    beginning: Option<u16>,
     /// Of logs, once the cluster goes by another format than it began with.
     logs: BTreeMap<LogId, u16>,
 }
@@ -30,7 +32,7 @@ impl Formats {
         };
         let here = node.here();
         let format = here.registry().settings().format;
-        if format == wire::VERSION {
+        if format == *self.beginning.get_or_insert(format) {
             return;
         }
         for (other, _) in here.registry().present() {

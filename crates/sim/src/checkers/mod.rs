@@ -23,6 +23,7 @@
 //! | at rest each member holds what the policy says, and nothing else | F8 | `at_rest` | disks, after healing |
 //! | nothing of a deleted keyspace is stored by who knows, nor anywhere after healing | G59 | `gone` | disks, queues |
 //! | records are what the log has left, wherever a member says so; at rest each has them | position with the data | `records` | replicas, every step; at rest |
+//! | transactions and snapshots of ledgers are strictly serializable; sums are kept | ledger, its rules | `ledger` | history |
 //! | messages fit frames | G34, G35 | `frames` | messages |
 //! | a node rests when it has done what was due | G41 | `rests` | nodes, every tick |
 //! | what needs the disk leaves when it is there, in order, soon; full is told once | the contract with a shell | `driver` | drivers, every turn |
@@ -40,6 +41,7 @@ pub mod formats;
 pub mod frames;
 pub mod gone;
 pub mod leases;
+pub mod ledger;
 pub mod linearizable;
 pub mod longest;
 pub mod names;
@@ -90,6 +92,8 @@ pub const NAMES: &[&str] = &[
     gone::NAME,
     names::NAME,
     records::NAME,
+    ledger::NAME,
+    ledger::SUMS,
     frames::NAME,
     rests::NAME,
     driver::NAME,

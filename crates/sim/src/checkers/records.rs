@@ -3,10 +3,13 @@
 //! has them all, and nobody else has any.
 
 use super::Violation;
+use super::ledger::Written;
 use super::places::Places;
+use crate::ledger::numbers;
 use crate::machine::{Machine, Stepped};
-use fermata_protocol::base::{NodeName, SegmentId};
+use fermata_protocol::base::{KeyId, NodeName, SegmentId, Timestamp};
 use fermata_protocol::io::{Memory as _, Write};
+use fermata_protocol::ledger;
 use fermata_protocol::records::{Change, Standing};
 use fermata_protocol::wire::{decode, record};
 use std::collections::BTreeMap;
@@ -21,6 +24,15 @@ type Changes = BTreeMap<u64, Vec<Change>>;
 #[derive(Debug, Default)]
 pub struct Records {
     segments: BTreeMap<SegmentId, Changes>,
+    /// When each number was written to a ledger's key.
+    pub written: Written,
+}
+
+/// The number that a change writes to a key of a ledger, if it does.
+fn written(change: &Change) -> Option<((KeyId, u64), Timestamp)> {
+    let (key, at) = ledger::version_of(&change.name)?;
+    let value = change.value.as_ref()?.get(1..)?;
+    Some(((key, numbers(value).last().copied()?), at))
 }
 
 impl Records {
@@ -28,7 +40,21 @@ impl Records {
     pub fn after_step(&mut self, machine: &Machine, done: &Stepped, found: &mut Vec<Violation>) {
         for (segment, position, changes) in &done.changed {
             let known = self.segments.entry(*segment).or_default();
-            known.entry(*position).or_insert_with(|| changes.clone());
+            match known.get(position) {
+                Some(known) if known != changes => {
+                    let (name, number) = (machine.id().name.0, segment.0);
+                    let detail = format!(
+                        "command {position} of segment {number} does at node {name} what it does \
+                         not do elsewhere: {changes:?}, and not {known:?}"
+                    );
+                    found.push(Violation::new(NAME, detail));
+                }
+                Some(_) => {}
+                None => {
+                    self.written.extend(changes.iter().filter_map(written));
+                    known.insert(*position, changes.clone());
+                }
+            }
         }
         if self.segments.is_empty() {
             return;

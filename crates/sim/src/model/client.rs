@@ -74,6 +74,9 @@ impl Mapper<'_> {
             | Operation::Put { .. }
             | Operation::Keys { .. }
             | Operation::Queue { .. }
+            | Operation::Transact(_)
+            | Operation::Resolve { .. }
+            | Operation::Snapshot { .. }
             | Operation::Inspect { .. }
             | Operation::CreateKeyspace(_)
             | Operation::ChangeKeyspace { .. }
@@ -203,6 +206,8 @@ impl Mapper<'_> {
                 | Heard::Queue(_)
                 | Heard::Keys(_)
                 | Heard::Access(_)
+                | Heard::Transacted(_)
+                | Heard::Snapshot(..)
                 | Heard::Waits
                 | Heard::GivenUp
                 | Heard::Failed(_)
@@ -220,7 +225,9 @@ impl Mapper<'_> {
                 | What::Queue(_)
                 | What::Keys(_)
                 | What::Access
-                | What::ChangeAccess(_),
+                | What::ChangeAccess(_)
+                | What::Transact(_)
+                | What::Snapshot(..),
                 _,
             ) => {}
         }

@@ -396,10 +396,14 @@ impl<'a> Mapper<'a> {
         match &now.command.body {
             Body::Lock(body) => self.lock_command(body, now),
             Body::Segment(
-                SegmentCommand::Leases(_) | SegmentCommand::LeasesTaken | SegmentCommand::Floor(_),
+                SegmentCommand::Leases(_)
+                | SegmentCommand::LeasesTaken
+                | SegmentCommand::Floor(_)
+                | SegmentCommand::Limit(_)
+                | SegmentCommand::Used(_),
             )
             | Body::Group(_)
-            | Body::Transaction(_) => {}
+            | Body::Ledger(_) => {}
         }
     }
 

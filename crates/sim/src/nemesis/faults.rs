@@ -15,7 +15,7 @@ use fermata_protocol::base::{
     Split, View,
 };
 use fermata_protocol::client::Call;
-use fermata_protocol::command::{Body, Command, GroupCommand};
+use fermata_protocol::command::{Body, Command, GroupCommand, LedgerCommand};
 use fermata_protocol::records::Puts;
 use fermata_protocol::settings::Setting;
 use fermata_protocol::{Message, coordinator, lock, register};
@@ -880,7 +880,7 @@ fn propose_to(world: &mut World, group: GroupId, id: (u64, u64), body: GroupComm
 /// Asks whoever leads a segment to have its records changed by one command.
 pub fn put_records(world: &mut World, segment: SegmentId, id: (u64, u64), puts: &Puts) {
     let (session, number) = (SessionId(u128::from(id.0)), id.1);
-    let body = Body::Transaction(puts.body());
+    let body = Body::Ledger(LedgerCommand::Puts(puts.clone()));
     let command = Command::new(session, number, 0, Epoch::FIRST, body);
     let primaries = world.machines.values().filter(|machine| {
         let here = machine.node().map(|node| node.here());

@@ -7,7 +7,7 @@ use super::{Scenario, policies};
 use crate::checkers::places::Places;
 use crate::history::Heard;
 use crate::network::Parcel;
-use crate::world::{NEWER, World};
+use crate::world::{NEWER, OLDER, World};
 use crate::{nemesis, random};
 use fermata_protocol::base::{Epoch, GroupId, KeyId, Micros, NodeName, Seat};
 use fermata_protocol::client::Call;
@@ -597,7 +597,7 @@ pub(super) fn format_older_starts(stage: &mut Stage) {
         machine.lost = None;
     };
     stage.world.stop(F, true);
-    formats(stage, wire::FORMATS);
+    formats(stage, OLDER);
     stage.world.start(F);
     stage.world.start(E);
     stage.pass(10_000);

@@ -10,7 +10,7 @@ use crate::network::{ClientId, End, Parcel, RuleId};
 use crate::profile::Profile;
 use crate::random::{self, Run};
 use crate::workload::Ground;
-use crate::world::{Setup, World};
+use crate::world::{OLDER, Setup, World};
 use bytes::Bytes;
 use fermata_protocol::base::{
     Address, Bug, Cluster, GroupId, KeyId, Limits, LockRef, NodeName, Planted, Purpose, SegmentId,
@@ -62,6 +62,7 @@ impl Stage {
             seed: 7,
             profile: Profile::named("lUs").expect("a profile of the table"),
             cluster: cluster::schedule(3),
+            formats: OLDER,
             timing,
             limits: Limits::default(),
             planted,
@@ -188,8 +189,8 @@ impl Stage {
         self.ground.extend(purpose, id, 1, 1);
         self.pass(1_000);
         let keys = match purpose {
-            Purpose::Sections => &self.ground.sections,
             Purpose::Registers => &self.ground.registers,
+            Purpose::Sections | Purpose::Ledger { .. } => &self.ground.sections,
         };
         keys.last().cloned().expect("a key was just added")
     }

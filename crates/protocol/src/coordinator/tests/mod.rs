@@ -230,6 +230,7 @@ impl Bench {
         let mut fx = Effects::new();
         let mut cx = Cx {
             env: Env {
+                time: None,
                 now: Now {
                     monotonic: self.now,
                     wall: self.now,
