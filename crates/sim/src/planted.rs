@@ -31,6 +31,23 @@ pub fn named(wanted: &str) -> Result<Bug, String> {
 
 /// The scenario that catches each wrong rule.
 const SCENARIOS: &[(Bug, &str)] = &[
+    (Bug::NoCommitWait, "ledger-commit-wait"),
+    (Bug::NoReaderWait, "ledger-reader-wait"),
+    (Bug::WriteBelowPromise, "ledger-promise"),
+    (Bug::ReadBesideFlight, "ledger-flight"),
+    (Bug::ClosedBesideFlights, "ledger-closed-flight"),
+    (Bug::ClosedWithoutPosition, "ledger-closed-position"),
+    (Bug::FloorWithoutLimit, "ledger-new-primary"),
+    (Bug::LimitEndsWithLog, "ledger-epoch"),
+    (Bug::UsedAfterEnd, "ledger-used"),
+    (Bug::ClosedAboveLimit, "ledger-stale-limit"),
+    (Bug::PromiseBeforeLimit, "ledger-promise-limit"),
+    (Bug::TimelineFromWall, "ledger-timeline"),
+    (Bug::ReferenceReadsAtOnce, "ledger-hasty-reference"),
+    (Bug::ReadingAboveLimit, "ledger-reading-limit"),
+    (Bug::ReadingUsedForEver, "ledger-reading-validity"),
+    (Bug::TimeNotWidened, "ledger-drift"),
+    (Bug::FillerAnswers, "ledger-filler"),
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),
@@ -277,6 +294,11 @@ const SUITES: &[(&str, &[Bug])] = &[
             Bug::HeldBackIsGranted,
             Bug::GetsCarryOthers,
         ],
+    ),
+    // Of what a command does where it is applied, whatever its primary has promised.
+    (
+        "ledger::execute",
+        &[Bug::OvertakenTakesEffect, Bug::AboveLimitTakesEffect],
     ),
     // Of what a member does while nobody asks, of which no client hears.
     (

@@ -21,6 +21,7 @@ mod identity;
 mod keyspaces;
 mod learners;
 mod leases;
+mod ledger;
 mod listings;
 mod locks;
 mod machines;
@@ -956,7 +957,8 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         .chain(policies::LIST)
         .chain(leases::LIST)
         .chain(keyspaces::LIST)
-        .chain(records::LIST);
+        .chain(records::LIST)
+        .chain(ledger::LIST);
     LIST.iter().chain(settings::LIST).chain(ring)
 }
 

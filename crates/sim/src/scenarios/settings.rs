@@ -332,13 +332,13 @@ pub(super) fn lease_awaits_all(stage: &mut Stage) {
 
 const NEXT: u16 = wire::VERSION + 1;
 
-fn raise(stage: &mut Stage, format: u16) {
+pub(super) fn raise(stage: &mut Stage, format: u16) {
     let session = 0xfeed + stage.world.now;
     let command = GroupCommand::Settle(Setting::Format(format));
     nemesis::propose(&mut stage.world, session, command);
 }
 
-fn all_go_by(stage: &mut Stage, format: u16) {
+pub(super) fn all_go_by(stage: &mut Stage, format: u16) {
     let by_it = move |w: &World, name| settings(w, name).is_some_and(|at| at.format == format);
     let raised = stage.until(move |w| ALL.iter().all(|name| by_it(w, *name)));
     stage.expect(raised, "the next format is the cluster's");
