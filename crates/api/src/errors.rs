@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::Status;
 
 /// Every code there is.
-pub const CODES: [Code; 19] = [
+pub const CODES: [Code; 23] = [
     Code::NoLongerHolder,
     Code::NotHolder,
     Code::Unavailable,
@@ -28,6 +28,10 @@ pub const CODES: [Code; 19] = [
     Code::Unauthenticated,
     Code::Forbidden,
     Code::Conflict,
+    Code::OutOfBounds,
+    Code::NoTime,
+    Code::ClockSkew,
+    Code::SnapshotGone,
 ];
 
 /// How one code shows on each face.
@@ -68,6 +72,14 @@ pub fn face(code: Code) -> Face {
         Code::Unauthenticated => (Grpc::Unauthenticated, 401, "Nobody is known to ask"),
         Code::Forbidden => (Grpc::PermissionDenied, 403, "Not allowed"),
         Code::Conflict => (Grpc::Aborted, 409, "It has changed since it was read"),
+        Code::OutOfBounds => (
+            Grpc::FailedPrecondition,
+            409,
+            "A number would leave its bounds",
+        ),
+        Code::NoTime => (Grpc::Unavailable, 503, "The cluster's time is not known"),
+        Code::ClockSkew => (Grpc::Unavailable, 503, "Two clocks contradict each other"),
+        Code::SnapshotGone => (Grpc::OutOfRange, 410, "The past is not kept so long"),
     };
     Face { grpc, http, title }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use fermata_client::ledger::Timestamp;
 use fermata_client::{Condition, Version};
 use fermata_protocol::settings::Setting;
 
@@ -70,6 +71,11 @@ pub(crate) enum Command {
     Del(OnKeys<DelArgs>),
     /// List the keys of a keyspace, in order: as the nearest nodes know them.
     Keys(OnKeys<KeysArgs>),
+    /// Change several keys of a ledger keyspace at one moment, or none.
+    #[command(after_help = TXN_HELP)]
+    Txn(OnKeys<TxnArgs>),
+    /// Print keys of a ledger keyspace as they were at one moment.
+    Snapshot(OnKeys<SnapshotArgs>),
     /// Run COMMAND while holding the keys.
     Lock(OnKeys<LockArgs>),
     /// Ends the command of a `fermata lock` that was killed.
@@ -203,6 +209,8 @@ impl Command {
             Command::Del(on) => Uses::Keys(&on.options),
             Command::Keys(on) => Uses::Keys(&on.options),
             Command::Put(on) => Uses::Keys(&on.options),
+            Command::Txn(on) => Uses::Keys(&on.options),
+            Command::Snapshot(on) => Uses::Keys(&on.options),
             Command::Lock(on) => Uses::Keys(&on.options),
             Command::Locks(on) => Uses::Keys(&on.options),
             Command::Release(on) => Uses::Keys(&on.options),
@@ -292,6 +300,60 @@ pub(crate) struct KeysArgs {
     /// At most so many, and a warning where there are more. Default: all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
+}
+
+const TXN_HELP: &str = "\
+A condition is one of
+    KEY exists               KEY absent
+    KEY = VALUE              KEY != VALUE
+    KEY < NUMBER             and <=, >, >=: the value as a decimal number, 0 where it is absent
+    KEY version = MOMENT     and !=, <, <=, >, >=: of the transaction that wrote it; 0 where it is absent
+An act is one of
+    get KEY                  range PREFIX [LIMIT]
+    put KEY VALUE            add KEY NUMBER [min NUMBER] [max NUMBER]
+    del KEY                  del-prefix PREFIX
+A key with spaces stands in quotes. All keys have one tag (the part before the keyspace's tag character).
+A script has lines `if CONDITION`, `then ACT`, `else ACT` and `# …`.
+Reads see what was there just before. Exit status: 0 `then` was done, 1 `else` was.";
+
+/// See `fermata txn --help`.
+#[derive(Debug, Args)]
+pub(crate) struct TxnArgs {
+    /// What has to hold, all of it, for `--then`; else `--else` is done.
+    #[arg(long = "if", value_name = "CONDITION", num_args = 1..)]
+    pub(crate) compare: Vec<OsString>,
+    /// What is done if it holds.
+    #[arg(long, value_name = "ACT", num_args = 1..)]
+    pub(crate) then: Vec<OsString>,
+    /// What is done if not.
+    #[arg(long = "else", value_name = "ACT", num_args = 1..)]
+    pub(crate) or_else: Vec<OsString>,
+    /// Read all that, or more of it, from a script; `-` reads standard input.
+    #[arg(long, value_name = "SCRIPT")]
+    pub(crate) file: Option<OsString>,
+}
+
+/// See `fermata snapshot --help`.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    /// Keys.
+    pub(crate) keys: Vec<OsString>,
+    /// All keys that start so, of any tag; all there are where it is empty.
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Option<OsString>,
+    /// As it was at this moment, as `txn --json` and `snapshot` show moments. Default: now.
+    #[arg(long, value_name = "MOMENT", value_parser = crate::commands::txn::timestamp,
+          conflicts_with_all = ["max_staleness", "after"])]
+    pub(crate) at: Option<Timestamp>,
+    /// The latest that the nearest nodes can show, not older than this: fast, everywhere.
+    #[arg(long, value_parser = duration::positive, value_name = "DURATION")]
+    pub(crate) max_staleness: Option<Duration>,
+    /// The latest that the nearest nodes can show, not before this moment.
+    #[arg(long, value_name = "MOMENT", value_parser = crate::commands::txn::timestamp)]
+    pub(crate) after: Option<Timestamp>,
+    /// At most so many keys with the prefix. Default: 10,000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: Option<u32>,
 }
 
 /// How strong an operation on one key is.
@@ -603,6 +665,10 @@ pub(crate) struct KeyspaceArgs {
     /// What its keys are for.
     #[arg(long, value_enum, default_value_t = PurposeArg::Sections)]
     pub(crate) purpose: PurposeArg,
+    /// Of a ledger: how far ahead times are closed, so that every node answers reads of the present
+    /// at once; writers wait so much longer. Default: not at all.
+    #[arg(long, value_parser = duration::positive, value_name = "DURATION")]
+    pub(crate) lead: Option<Duration>,
     /// How values are stored: whole at every member, or coded.
     #[arg(long, value_enum, default_value_t = StorageArg::Replicated)]
     pub(crate) storage: StorageArg,
@@ -655,6 +721,8 @@ pub(crate) enum PurposeArg {
     Sections,
     /// Linearizable read and write, no locks.
     Registers,
+    /// Transactions and snapshots.
+    Ledger,
 }
 
 /// See `fermata check --help`.

@@ -203,7 +203,12 @@ impl From<fermata_client::Error> for Failure {
             Code::NoLongerHolder | Code::NotHolder => Exit::SectionLost,
             Code::WaitOver => Exit::WaitOver,
             _ if error.may_have_taken_effect() => Exit::OutcomeUnknown,
-            Code::Unavailable | Code::Busy | Code::DiskFull | Code::Forgotten => Exit::Unavailable,
+            Code::Unavailable
+            | Code::Busy
+            | Code::DiskFull
+            | Code::Forgotten
+            | Code::NoTime
+            | Code::ClockSkew => Exit::Unavailable,
             Code::Locked
             | Code::Undecodable
             | Code::StaleSequence
@@ -215,6 +220,8 @@ impl From<fermata_client::Error> for Failure {
             | Code::Unauthenticated
             | Code::Forbidden
             | Code::Conflict
+            | Code::OutOfBounds
+            | Code::SnapshotGone
             | Code::BadRequest => Exit::Refused,
         };
         Failure {

@@ -46,6 +46,7 @@ mod dial;
 mod discovery;
 mod driver;
 mod error;
+pub mod ledger;
 mod link;
 mod pages;
 mod section;

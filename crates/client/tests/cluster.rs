@@ -7,7 +7,7 @@ mod common;
 
 use checks::entered;
 use common::Cluster;
-use fermata_client::{Bytes, Client, Code, EntryValue, Error, Keyspace, Options, Purpose};
+use fermata_client::{Bytes, Client, Code, EntryValue, Error, Keyspace, Options};
 use fermata_protocol::base::{StoragePolicy, Terms};
 use fermata_server::config::LimitsConfig;
 use std::sync::Arc;
@@ -42,10 +42,7 @@ async fn sections_registers_and_eventual_puts_are_the_same_under_every_policy() 
     ];
     for (name, storage) in policies {
         for template in Keyspace::built_in() {
-            let end = match template.purpose {
-                Purpose::Sections => "sections",
-                Purpose::Registers => "registers",
-            };
+            let end = template.purpose.name();
             let keyspace = Keyspace {
                 name: format!("{name}-{end}"),
                 storage,

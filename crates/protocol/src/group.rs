@@ -10,9 +10,9 @@ use crate::meta::Meta;
 use crate::registry::Registry;
 use crate::request::{Code, Refusal};
 use crate::sessions::Sessions;
+use crate::wire::{self, grown};
 use alloc::boxed::Box;
 use alloc::format;
-use crate::wire::{self, grown};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The state of one group.
@@ -211,7 +211,10 @@ impl GroupState {
                 pressing,
                 format,
             }) => {
-                let allowed = self.kept.location.check_next(view, self.kept.least, *pressing);
+                let allowed = self
+                    .kept
+                    .location
+                    .check_next(view, self.kept.least, *pressing);
                 self.decide(allowed, Next::View(view.clone()), *format)
             }
             Body::Group(GroupCommand::Split { split, format }) => {
@@ -255,8 +258,13 @@ impl GroupState {
         };
         let (session, number) = (command.session, command.number);
         let answered = command.answered_through;
-        self.kept.sessions
-            .remember(session, number, answered, self.kept.commands, outcome.clone());
+        self.kept.sessions.remember(
+            session,
+            number,
+            answered,
+            self.kept.commands,
+            outcome.clone(),
+        );
         Some(outcome)
     }
 

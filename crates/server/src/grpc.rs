@@ -397,6 +397,18 @@ impl Fermata for Service {
         unary!(self, Keys(r) -> Keys)
     }
 
+    async fn transact(&self, r: Request<v1::TransactRequest>) -> Handled<v1::Transacted> {
+        unary!(self, Transact(r) -> Transacted)
+    }
+
+    async fn resolve(&self, r: Request<v1::ResolveRequest>) -> Handled<v1::Resolved> {
+        unary!(self, Resolve(r) -> Resolved)
+    }
+
+    async fn snapshot(&self, r: Request<v1::SnapshotRequest>) -> Handled<v1::SnapshotReply> {
+        unary!(self, Snapshot(r) -> Snapshot)
+    }
+
     async fn queue(&self, r: Request<v1::QueueRequest>) -> Handled<v1::LockQueue> {
         unary!(self, Queue(r) -> Queue)
     }

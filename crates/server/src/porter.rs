@@ -785,6 +785,8 @@ fn payload(operation: &Operation) -> usize {
         | Operation::Relinquish { held }
         | Operation::Resume { held, .. } => held.len() * 128,
         Operation::ChangeAccess { policy, .. } => policy.len(),
+        Operation::Transact(transaction) => transaction.bytes(),
+        Operation::Snapshot { parts, .. } => parts.iter().map(|p| p.item().longest() + 64).sum(),
         _ => 0,
     }
 }

@@ -222,7 +222,10 @@ impl Teller {
     }
 
     fn tag(&mut self) -> String {
-        self.dice.pick(&self.books.tags).cloned().unwrap_or_default()
+        self.dice
+            .pick(&self.books.tags)
+            .cloned()
+            .unwrap_or_default()
     }
 
     fn next(&mut self) -> Call {

@@ -155,7 +155,11 @@ impl Shell for Hands {
         let changes = applied.filter(|happened| !happened.applied.work.changes.is_empty());
         self.done.changed.extend(changes.map(|happened| {
             let applied = &happened.applied;
-            (happened.segment, applied.position, applied.work.changes.clone())
+            (
+                happened.segment,
+                applied.position,
+                applied.work.changes.clone(),
+            )
         }));
         self.done.said = effects.outputs.iter().map(Said::of).collect();
         if let Some(turn) = &mut self.done.turn {

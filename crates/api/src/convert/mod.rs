@@ -9,6 +9,7 @@
 //! Replies come from a server, which a client trusts little more: [`reply_from_proto`] is as
 //! strict.
 
+mod ledger;
 mod reply;
 mod request;
 mod ring;

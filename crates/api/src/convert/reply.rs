@@ -61,6 +61,9 @@ pub fn reply_to_proto(reply: Reply, names: &Names) -> Wire {
             let entries = entries.into_iter().map(|e| entry_to(e, names)).collect();
             Wire::Queue(v1::LockQueue { entries, flag })
         }
+        Reply::Transacted(verdict) => ledger::verdict_to(verdict, false),
+        Reply::Resolved(verdict) => ledger::verdict_to(verdict, true),
+        Reply::Snapshot { at, found } => Wire::Snapshot(ledger::snapshot_to(at, found)),
         Reply::Inspect(inspection) => Wire::Inspection(inspection_to(inspection)),
         Reply::Keyspaces(all) => {
             let keyspaces = all.iter().map(keyspace_to).collect();
@@ -391,6 +394,9 @@ fn parse(wire: Wire, names: &mut Names) -> Result<Reply, Refusal> {
                 flag: q.flag,
             }
         }
+        Wire::Transacted(m) => ledger::reply_from_transacted(m)?,
+        Wire::Resolved(m) => ledger::reply_from_resolved(m)?,
+        Wire::Snapshot(m) => ledger::reply_from_snapshot(m)?,
         Wire::Inspection(i) => Reply::Inspect(inspection_from(i)?),
         Wire::Keyspaces(k) => {
             let all = k.keyspaces.into_iter().map(keyspace_from);

@@ -147,6 +147,9 @@ fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
         }
         Wire::ListKeyspaces(m) => (m.header, Operation::Keyspaces),
         Wire::Status(m) => (m.header, Operation::Status),
+        ledger @ (Wire::Transact(_) | Wire::Resolve(_) | Wire::Snapshot(_)) => {
+            ledger::operation_from(ledger, names)?
+        }
         Wire::Cancel(_) => return Err(bad("a cancel is not a request")),
         section => section_from(section, lookup)?,
     })
@@ -292,8 +295,16 @@ pub(super) fn keyspace_from(m: v1::Keyspace) -> Result<Keyspace, Refusal> {
     let purpose = match v1::Purpose::try_from(m.purpose) {
         Ok(v1::Purpose::Sections) => Purpose::Sections,
         Ok(v1::Purpose::Registers) => Purpose::Registers,
-        _ => return Err(bad("a keyspace's purpose is 1 (sections) or 2 (registers)")),
+        Ok(v1::Purpose::Ledger) => Purpose::Ledger { lead: m.lead_us },
+        _ => {
+            return Err(bad(
+                "a keyspace's purpose is 1 (sections), 2 (registers) or 3 (ledger)",
+            ));
+        }
     };
+    if m.lead_us != 0 && !purpose.is_ledger() {
+        return Err(bad("lead_us is of ledgers: leave it out"));
+    }
     let storage = storage_from(m.storage, m.terms)?;
     let tag_rule = match m.tag_before {
         None => TagRule::Whole,
@@ -363,6 +374,7 @@ pub(super) fn keyspace_to(keyspace: &Keyspace) -> v1::Keyspace {
     let purpose = match keyspace.purpose {
         Purpose::Sections => v1::Purpose::Sections,
         Purpose::Registers => v1::Purpose::Registers,
+        Purpose::Ledger { .. } => v1::Purpose::Ledger,
     };
     let (storage, terms) = storage_to(keyspace.storage);
     v1::Keyspace {
@@ -377,6 +389,10 @@ pub(super) fn keyspace_to(keyspace: &Keyspace) -> v1::Keyspace {
         section_max_us: keyspace.section_max,
         id: keyspace.id.0,
         terms,
+        lead_us: match keyspace.purpose {
+            Purpose::Ledger { lead } => lead,
+            Purpose::Sections | Purpose::Registers => 0,
+        },
     }
 }
 
@@ -444,6 +460,9 @@ pub fn operation_to_proto(
             key: key(k),
         }),
         Operation::Status => Wire::Status(v1::StatusRequest { header }),
+        Operation::Transact(_) | Operation::Resolve { .. } | Operation::Snapshot { .. } => {
+            ledger::operation_to(&request.operation, header, names)
+        }
         Operation::ChangeSettings(to) => Wire::ChangeSettings(v1::ChangeSettingsRequest {
             header,
             setting: Some(setting_to(*to)),
@@ -591,6 +610,7 @@ pub fn names_keyspace(wire: &Wire, is: impl Fn(&str) -> bool) -> bool {
         Wire::Keys(m) => is(&m.keyspace),
         Wire::ChangeKeyspace(m) => is(&m.keyspace),
         Wire::DeleteKeyspace(m) => is(&m.keyspace),
+        Wire::Transact(_) | Wire::Resolve(_) | Wire::Snapshot(_) => ledger::names(wire, &is),
         Wire::CreateKeyspace(_)
         | Wire::GetAccess(_)
         | Wire::ChangeAccess(_)

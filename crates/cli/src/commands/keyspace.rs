@@ -78,12 +78,20 @@ async fn create(global: &Global, args: KeyspaceArgs) -> Result<u8, Failure> {
     };
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let storage = storage_of(&args)?;
+    if args.lead.is_some() && args.purpose != PurposeArg::Ledger {
+        return Err(Failure::usage(
+            "--lead is of ledgers; add `--purpose ledger`",
+        ));
+    }
     let [template, _] = Keyspace::built_in();
     let keyspace = Keyspace {
         name: args.name,
         purpose: match args.purpose {
             PurposeArg::Sections => Purpose::Sections,
             PurposeArg::Registers => Purpose::Registers,
+            PurposeArg::Ledger => Purpose::Ledger {
+                lead: args.lead.map_or(0, micros),
+            },
         },
         storage,
         tag_rule,
@@ -244,7 +252,7 @@ async fn list(global: &Global) -> Result<u8, Failure> {
     for keyspace in &keyspaces {
         table.row(vec![
             keyspace.name.clone(),
-            purpose(keyspace).to_owned(),
+            keyspace.purpose.name().to_owned(),
             storage(keyspace),
             duration::show(Duration::from_micros(keyspace.lease)),
             duration::show(Duration::from_micros(keyspace.section_max)),
@@ -276,19 +284,13 @@ async fn describe(global: &Global, name: &str) -> Result<u8, Failure> {
         match keyspace.purpose {
             Purpose::Sections => "critical sections, eventual get and put, read and write",
             Purpose::Registers => "linearizable read and write, no locks",
+            Purpose::Ledger { .. } => "transactions and snapshots",
         },
         storage(keyspace),
         duration::show(Duration::from_micros(keyspace.lease)),
         duration::show(Duration::from_micros(keyspace.section_max)),
     ))
     .map(|()| 0)
-}
-
-fn purpose(keyspace: &Keyspace) -> &'static str {
-    match keyspace.purpose {
-        Purpose::Sections => "sections",
-        Purpose::Registers => "registers",
-    }
 }
 
 fn storage(keyspace: &Keyspace) -> String {
@@ -306,7 +308,7 @@ fn as_json(keyspace: &Keyspace) -> Value {
     json!({
         "id": keyspace.id.0,
         "name": keyspace.name,
-        "purpose": purpose(keyspace),
+        "purpose": keyspace.purpose.name(),
         "storage": keyspace.storage.name(),
         "faults": keyspace.storage.terms().map(|terms| terms.faults),
         "delta": keyspace.storage.terms().map(|terms| terms.delta),
@@ -317,5 +319,9 @@ fn as_json(keyspace: &Keyspace) -> Value {
         },
         "lease_us": keyspace.lease,
         "section_max_us": keyspace.section_max,
+        "lead_us": match keyspace.purpose {
+            Purpose::Ledger { lead } => Some(lead),
+            Purpose::Sections | Purpose::Registers => None,
+        },
     })
 }

@@ -16,6 +16,7 @@ mod settable;
 mod settings;
 mod shell;
 pub(crate) mod status;
+pub(crate) mod txn;
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,8 @@ pub(crate) fn run(global: &Global, command: Command) -> Result<u8, Failure> {
         Command::Put(on) => on_this_thread(key::put(global, on.args)),
         Command::Del(on) => on_this_thread(key::del(global, on.args)),
         Command::Keys(on) => on_this_thread(keys::list(global, on.args)),
+        Command::Txn(on) => on_this_thread(txn::run(global, on.args)),
+        Command::Snapshot(on) => on_this_thread(txn::snapshot(global, on.args)),
         Command::Lock(on) => on_this_thread(lock::run(global, on.args)),
         Command::GuardLock => on_this_thread(lock::guard::run()),
         Command::BeginLocked { command } => on_this_thread(lock::child::begin(&command)),

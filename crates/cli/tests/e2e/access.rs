@@ -13,6 +13,8 @@ const COMMANDS: &[(&str, &[&str], &str)] = &[
     ("put", &["k", "v"], REFUSED),
     ("del", &["k"], REFUSED),
     ("keys", &[], REFUSED),
+    ("txn", &["--then", "put k v"], REFUSED),
+    ("snapshot", &["k"], REFUSED),
     ("lock", &["k", "--", "true"], REFUSED),
     ("locks", &["k"], REFUSED),
     ("release", &["k", "1"], REFUSED),

@@ -24,4 +24,5 @@ mod settings;
 mod status;
 mod support;
 mod tls;
+mod txn;
 mod usage;

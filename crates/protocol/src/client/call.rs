@@ -1,6 +1,8 @@
 //! What a driver says to a session and what it is told.
 
-use crate::base::{KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag, Timestamp};
+use crate::base::{
+    KeyId, Keyspace, KeyspaceId, Label, LockRef, Micros, Planted, SessionId, Tag, Timestamp,
+};
 use crate::catalogue::Access;
 use crate::ledger::{Found, Part, Transaction, Verdict, When};
 use crate::registry::Newcomer;

@@ -11,7 +11,7 @@ use super::submit::{PrimaryAnswer, Question};
 use super::transact::{TIME_AGAIN, ledger_of, passes_at, segment_of, segment_of_span};
 use super::{Client, Cx, Event, Job, Step, Target};
 use crate::base::{Bug, Micros, Purpose, SegmentId, Timestamp};
-use crate::ledger::{Found, Part, Span, Versioned, When};
+use crate::ledger::{Found, Part, Versioned, When};
 use crate::request::{Code, Refusal, Reply};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -23,11 +23,7 @@ use bytes::Bytes;
 const PAGE: u32 = 1_000;
 
 /// The job of `Snapshot`.
-pub(super) fn snapshot(
-    parts: Vec<Part>,
-    when: When,
-    cx: &Cx<'_>,
-) -> Result<Box<dyn Job>, Refusal> {
+pub(super) fn snapshot(parts: Vec<Part>, when: When, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
     if parts.is_empty() || parts.len() > cx.env.limits.transaction_keys {
         return Err(refuse::bad(&format!(
             "a snapshot has 1 to {} keys and ranges (limits.transaction_keys), this one has {}",
@@ -181,10 +177,12 @@ impl Snapshot {
             let question = Question::Read { at, parts };
             let near = self.leads || !matches!(self.when, When::Now);
             let members = cx.topology.members(target);
-            let near = members.into_iter().find(|node| near && cx.topology.hears(*node));
-            let ask = desk
-                .submit
-                .ask_at(client.task, (target, near), question, client.deadline, cx);
+            let near = members
+                .into_iter()
+                .find(|node| near && cx.topology.hears(*node));
+            let ask =
+                desk.submit
+                    .ask_at(client.task, (target, near), question, client.deadline, cx);
             self.asked.insert(ask, runs);
         }
         if !self.asked.is_empty() {
@@ -211,7 +209,11 @@ impl Snapshot {
             Part::Range { limit, .. } => *limit as usize,
         };
         loop {
-            let runs = self.runs.iter().enumerate().filter(|(_, run)| run.of == part);
+            let runs = self
+                .runs
+                .iter()
+                .enumerate()
+                .filter(|(_, run)| run.of == part);
             let mut lowest: Option<(&Bytes, usize)> = None;
             for (n, run) in runs {
                 match run.keys.front() {
@@ -253,12 +255,7 @@ impl Snapshot {
             let last = found.keys.last().map(|(key, _)| key.clone());
             run.rest = match (run.rest.take(), last) {
                 (Some(Part::Range { span, limit }), Some(last)) if found.more => {
-                    let mut from = last.to_vec();
-                    from.push(0);
-                    let span = Span {
-                        from: from.into(),
-                        ..span
-                    };
+                    let span = span.above(&last);
                     Some(Part::Range { span, limit })
                 }
                 _ => None,

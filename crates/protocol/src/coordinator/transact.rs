@@ -152,7 +152,9 @@ impl Transact {
     fn over(&mut self) -> Step {
         match self.state {
             State::Begins => Step::refuse(refuse::no_time(self.what)),
-            State::Submitted | State::Pauses(_) => Step::refuse(refuse::unavailable(self.what, true)),
+            State::Submitted | State::Pauses(_) => {
+                Step::refuse(refuse::unavailable(self.what, true))
+            }
             State::Passes(..) => Step::refuse(refuse::not_passed(self.what)),
         }
     }
@@ -317,8 +319,13 @@ fn check_branch(branch: &[Act]) -> Result<(), Refusal> {
         }
     }
     keys.sort_unstable();
-    let twice = keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-    let within = keys.iter().find(|key| spans.iter().any(|span| span.has(key)));
+    let twice = keys
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0]);
+    let within = keys
+        .iter()
+        .find(|key| spans.iter().any(|span| span.has(key)));
     if let Some(key) = twice.or(within.copied()) {
         return Err(refuse::bad(&format!(
             "a branch of a transaction writes a key once, and this one writes {} twice",

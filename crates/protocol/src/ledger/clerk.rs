@@ -206,7 +206,10 @@ impl Clerk {
         let planted = self.planted;
         let blocked = |reading: &Reading| {
             let names = |flight: &Flight, item: &Item<'_>| {
-                flight.transaction.written().any(|written| written.meets(item))
+                flight
+                    .transaction
+                    .written()
+                    .any(|written| written.meets(item))
             };
             let below = |flight: &&Flight| flight.at <= reading.at;
             let mut open = flights.values().filter(below);
@@ -247,12 +250,7 @@ impl Clerk {
 
     /// Closes what can be closed, where the log states this limit and `position` commands are
     /// applied: nothing at or below it will be proposed any more, and all that was is applied.
-    pub fn close(
-        &mut self,
-        limit: Timestamp,
-        position: u64,
-        hours: &Hours,
-    ) -> Option<Closing> {
+    pub fn close(&mut self, limit: Timestamp, position: u64, hours: &Hours) -> Option<Closing> {
         if !self.is_used(hours.now.monotonic) {
             return None;
         }
@@ -379,7 +377,9 @@ mod tests {
     fn a_read_waits_for_the_limit_and_for_what_is_under_way_below_it() {
         let mut clerk = Clerk::new(at(0), Planted::NONE);
         let id = (SessionId(1), 1);
-        let (_, limit) = clerk.assign(id, &put(1), at(100), &hours(100)).expect("taken");
+        let (_, limit) = clerk
+            .assign(id, &put(1), at(100), &hours(100))
+            .expect("taken");
         let limit = limit.expect("none is stated yet");
         for (call, when, n) in [(1, 99, 1), (2, 120, 1), (3, 120, 2)] {
             let parts = [Part::Key(key(n))].into();
@@ -391,7 +391,11 @@ mod tests {
         assert_eq!(calls(clerk.ready(at(0))), []);
         assert_eq!(calls(clerk.ready(limit)), [1, 3]);
         let below = clerk.assign((SessionId(2), 1), &put(2), at(110), &hours(110));
-        assert_eq!(below.map(|(at, _)| at), Ok(at(120).next()), "it was promised");
+        assert_eq!(
+            below.map(|(at, _)| at),
+            Ok(at(120).next()),
+            "it was promised"
+        );
         clerk.ended(id);
         assert_eq!(calls(clerk.ready(limit)), [2]);
     }
@@ -406,7 +410,9 @@ mod tests {
         };
         assert_eq!(closed(&mut clerk, at(900)), Some((at(900), 7)));
         let id = (SessionId(1), 1);
-        let (given, _) = clerk.assign(id, &put(1), at(300), &hours(100)).expect("taken");
+        let (given, _) = clerk
+            .assign(id, &put(1), at(300), &hours(100))
+            .expect("taken");
         assert_eq!(given, at(900).next(), "above what is closed");
         assert_eq!(closed(&mut clerk, at(2_000)), Some((at(900), 7)));
         clerk.ended(id);
@@ -425,7 +431,9 @@ mod tests {
     #[test]
     fn who_has_ended_uses_nothing_above_what_it_has_stated() {
         let mut clerk = Clerk::new(at(0), Planted::NONE);
-        clerk.assign((SessionId(1), 1), &put(1), at(50), &hours(10)).expect("taken");
+        clerk
+            .assign((SessionId(1), 1), &put(1), at(50), &hours(10))
+            .expect("taken");
         assert_eq!((clerk.end(), clerk.end()), (Some(at(50)), None));
         let refused = clerk.assign((SessionId(1), 2), &put(1), at(60), &hours(10));
         assert_eq!(refused, Err(Rejection::NotPrimary(None)));

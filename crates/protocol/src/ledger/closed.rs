@@ -24,7 +24,8 @@ impl Closed {
         }
         let later = |known: &Closing| known.position > closing.position;
         let place = self.ahead.iter().position(later);
-        self.ahead.insert(place.unwrap_or(self.ahead.len()), closing);
+        self.ahead
+            .insert(place.unwrap_or(self.ahead.len()), closing);
         if self.ahead.len() > AHEAD {
             // The first ones hold soonest, the last one longest.
             self.ahead.remove(AHEAD - 1);
@@ -44,7 +45,10 @@ impl Closed {
 
     /// The same without noting it.
     pub fn peek(&self, commands: u64) -> Timestamp {
-        let ahead = self.ahead.iter().take_while(|next| next.position <= commands);
+        let ahead = self
+            .ahead
+            .iter()
+            .take_while(|next| next.position <= commands);
         ahead.map(|next| next.at).fold(self.at, Timestamp::max)
     }
 }
@@ -71,7 +75,11 @@ mod tests {
             note(&mut closed, 1_000 + n, 100 + n, 9);
         }
         assert!(closed.ahead.len() <= AHEAD);
-        assert_eq!(closed.peek(100), Timestamp::of(1_000), "the next one is kept");
+        assert_eq!(
+            closed.peek(100),
+            Timestamp::of(1_000),
+            "the next one is kept"
+        );
         assert_eq!(closed.at(199), Timestamp::of(1_099), "and the last one");
     }
 }

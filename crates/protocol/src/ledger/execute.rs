@@ -114,20 +114,17 @@ fn before(at: Timestamp) -> Timestamp {
     }
 }
 
-fn read(
-    key: &KeyId,
-    at: Timestamp,
-    reader: &Reader<'_>,
-) -> Result<Option<Versioned>, Void> {
+fn read(key: &KeyId, at: Timestamp, reader: &Reader<'_>) -> Result<Option<Versioned>, Void> {
     let found = versions::at(key, before(at), reader)?;
-    Ok(found.and_then(|(version, value)| Some(Versioned { value: value?, version })))
+    Ok(found.and_then(|(version, value)| {
+        Some(Versioned {
+            value: value?,
+            version,
+        })
+    }))
 }
 
-fn holds(
-    transaction: &Transaction,
-    at: Timestamp,
-    reader: &Reader<'_>,
-) -> Result<bool, Stop> {
+fn holds(transaction: &Transaction, at: Timestamp, reader: &Reader<'_>) -> Result<bool, Stop> {
     for compare in &transaction.compare {
         let found = read(&compare.key, at, reader)?;
         let value = found.as_ref().map(|found| &found.value);
@@ -193,12 +190,15 @@ fn perform(
         all.push(match act {
             Act::Get(key) => {
                 let found = read(key, at, reader)?;
-                take(&mut room, found.as_ref().map_or(0, |found| found.value.len()), most)?;
+                take(
+                    &mut room,
+                    found.as_ref().map_or(0, |found| found.value.len()),
+                    most,
+                )?;
                 Done::Value(found)
             }
             Act::Range { span, limit } => {
-                let (found, above) =
-                    versions::range(span, *limit, before(at), &mut room, reader)?;
+                let (found, above) = versions::range(span, *limit, before(at), &mut room, reader)?;
                 overtaken(above)?;
                 if found.more && found.keys.len() < *limit as usize {
                     return Err(too_much(most));
@@ -283,4 +283,301 @@ fn out_of_bounds(key: &KeyId, here: i64, by: i64) -> Stop {
         shown(&key.key)
     );
     Stop::Refused(Refusal::definite(Code::OutOfBounds, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{KeyspaceId, SegmentId};
+    use crate::io::Memory;
+    use crate::ledger::{Compare, Found, Fresh, Relation, Span};
+    use alloc::collections::BTreeMap;
+    use alloc::vec;
+
+    /// A store with nothing in it but what was put.
+    #[derive(Default)]
+    struct Store(BTreeMap<Bytes, Bytes>);
+
+    impl Memory for Store {
+        fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Void> {
+            Ok(self.0.get(key).cloned())
+        }
+
+        fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Result<Bytes, Void>)> {
+            let from = Bytes::copy_from_slice(from);
+            let all = self.0.range(from..).take_while(|(key, _)| &key[..] < to);
+            all.take(limit)
+                .map(|(k, v)| (k.clone(), Ok(v.clone())))
+                .collect()
+        }
+
+        fn is_durable(&self, _key: &[u8]) -> bool {
+            true
+        }
+    }
+
+    /// A segment whose commands are in one step: nothing of them is in the store yet.
+    #[derive(Default)]
+    struct Ledger {
+        store: Store,
+        fresh: Fresh,
+        planted: Planted,
+    }
+
+    impl Ledger {
+        fn reader(&self) -> Reader<'_> {
+            Reader {
+                segment: SegmentId(1),
+                memory: &self.store,
+                fresh: Some(&self.fresh),
+            }
+        }
+
+        fn run(&mut self, at: u64, transaction: &Transaction) -> Verdict {
+            let at = (Timestamp::of(at), 10_000);
+            let done = execute(transaction, at, &self.reader(), self.planted);
+            let Executed { verdict, changes } = done.expect("nothing is damaged");
+            self.fresh.note(&changes);
+            verdict
+        }
+
+        /// What a transaction that reads alone is told.
+        fn see(&mut self, at: u64, acts: Vec<Act>) -> Vec<Done> {
+            let then = acts;
+            let transaction = Transaction {
+                then,
+                ..Transaction::default()
+            };
+            match self.run(at, &transaction) {
+                Verdict::Done { done, .. } => done.expect("it was just read"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn key(name: &str) -> KeyId {
+        KeyId {
+            keyspace: KeyspaceId(3),
+            key: Bytes::copy_from_slice(name.as_bytes()),
+        }
+    }
+
+    fn put(name: &str, value: &str) -> Act {
+        let value = Bytes::copy_from_slice(value.as_bytes());
+        Act::Put {
+            key: key(name),
+            value,
+        }
+    }
+
+    fn add(name: &str, by: i64, least: Option<i64>) -> Act {
+        Act::Add {
+            key: key(name),
+            by,
+            least,
+            most: Some(100),
+        }
+    }
+
+    fn all(prefix: &'static str) -> Span {
+        Span::prefix(KeyspaceId(3), &Bytes::from_static(prefix.as_bytes()))
+    }
+
+    fn then(acts: Vec<Act>) -> Transaction {
+        Transaction {
+            then: acts,
+            ..Transaction::default()
+        }
+    }
+
+    fn names(done: &Done) -> Vec<&[u8]> {
+        let Done::Range(Found { keys, .. }) = done else {
+            panic!("{done:?} is no range");
+        };
+        keys.iter().map(|(name, _)| &name[..]).collect()
+    }
+
+    #[test]
+    fn a_transaction_reads_what_was_there_just_before_it() {
+        let mut ledger = Ledger::default();
+        ledger.run(10, &then(vec![put("t/a", "1")]));
+        let both = then(vec![put("t/a", "2"), Act::Get(key("t/a"))]);
+        let Verdict::Done { done, .. } = ledger.run(20, &both) else {
+            panic!("it is done");
+        };
+        let one = Versioned {
+            value: Bytes::from_static(b"1"),
+            version: Timestamp::of(10),
+        };
+        assert_eq!(done, Some(vec![Done::Put, Done::Value(Some(one.clone()))]));
+        // Read anew, later, it is told the same.
+        ledger.run(30, &then(vec![put("t/a", "3")]));
+        let told = again(&both, true, (Timestamp::of(20), 10_000), &ledger.reader());
+        assert_eq!(told, Ok(Some(vec![Done::Put, Done::Value(Some(one))])));
+    }
+
+    #[test]
+    fn either_all_of_a_branch_is_done_or_nothing() {
+        let mut ledger = Ledger::default();
+        ledger.run(10, &then(vec![put("t/n", "5")]));
+        let too_much = then(vec![put("t/x", "1"), add("t/n", -6, Some(0))]);
+        let refused = |verdict: &Verdict, code| match verdict {
+            Verdict::Refused(refusal) => refusal.code == code,
+            _ => false,
+        };
+        assert!(refused(&ledger.run(20, &too_much), Code::OutOfBounds));
+        ledger.run(30, &then(vec![put("t/s", "five")]));
+        let no_number = then(vec![put("t/x", "1"), add("t/s", 1, None)]);
+        assert!(refused(&ledger.run(40, &no_number), Code::BadRequest));
+        let beyond = then(vec![add("t/m", i64::MAX, None)]);
+        assert!(refused(&ledger.run(50, &beyond), Code::OutOfBounds));
+        assert_eq!(
+            ledger.see(60, vec![Act::Get(key("t/x"))]),
+            [Done::Value(None)]
+        );
+        let sums = vec![add("t/n", -5, Some(0)), add("t/new", 7, None)];
+        assert_eq!(ledger.see(70, sums), [Done::Added(0), Done::Added(7)]);
+    }
+
+    #[test]
+    fn what_does_not_hold_leads_to_the_other_branch() {
+        let mut ledger = Ledger::default();
+        ledger.run(10, &then(vec![put("t/a", "7")]));
+        let holds = |ledger: &mut Ledger, at, name, condition| {
+            let transaction = Transaction {
+                compare: vec![Compare {
+                    key: key(name),
+                    condition,
+                }],
+                ..Transaction::default()
+            };
+            match ledger.run(at, &transaction) {
+                Verdict::Done { then, .. } => then,
+                other => panic!("{other:?}"),
+            }
+        };
+        let seven = Bytes::from_static(b"7");
+        let (equal, less) = (Relation::Equal, Relation::Less);
+        let cases = [
+            ("t/a", Condition::Exists(true), true),
+            ("t/b", Condition::Exists(true), false),
+            ("t/b", Condition::Exists(false), true),
+            ("t/a", Condition::Version(equal, Timestamp::of(10)), true),
+            ("t/b", Condition::Version(equal, Timestamp::default()), true),
+            ("t/a", Condition::Value(equal, seven.clone()), true),
+            ("t/b", Condition::Value(equal, Bytes::new()), false),
+            ("t/b", Condition::Value(less, Bytes::new()), true),
+            ("t/a", Condition::Number(Relation::AtLeast, 8), false),
+            ("t/b", Condition::Number(Relation::AtMost, 0), true),
+        ];
+        for (n, (name, condition, right)) in (20..).zip(cases) {
+            let told = format!("{name} {condition:?}");
+            assert_eq!(holds(&mut ledger, n, name, condition), right, "{told}");
+        }
+    }
+
+    #[test]
+    fn ranges_see_what_was_put_and_deleted_in_the_same_step() {
+        let mut ledger = Ledger::default();
+        for (at, n) in [(10, 1), (20, 2), (30, 3), (40, 4)] {
+            ledger.run(at, &then(vec![put(&format!("t/{n}"), "v")]));
+        }
+        ledger.run(50, &then(vec![Act::Delete(key("t/2")), put("t/3", "w")]));
+        let range = |limit| Act::Range {
+            span: all("t/"),
+            limit,
+        };
+        let seen = ledger.see(60, vec![range(10), range(2)]);
+        assert_eq!(names(&seen[0]), [b"t/1", b"t/3", b"t/4"]);
+        assert_eq!(names(&seen[1]), [b"t/1", b"t/3"]);
+        assert!(matches!(&seen[1], Done::Range(found) if found.more));
+        let gone = ledger.see(70, vec![Act::DeleteRange(all("t/"))]);
+        assert_eq!(gone, [Done::Deleted(3)]);
+        assert_eq!(names(&ledger.see(80, vec![range(10)])[0]), [b""; 0]);
+        // What was there is there still, at its time.
+        let before = then(vec![range(10)]);
+        let told = again(&before, true, (Timestamp::of(60), 10_000), &ledger.reader());
+        let told = told.expect("nothing is damaged").expect("it is kept");
+        assert_eq!(names(&told[0]), [b"t/1", b"t/3", b"t/4"]);
+    }
+
+    #[test]
+    fn what_is_read_has_a_bound() {
+        let mut ledger = Ledger::default();
+        let long = "x".repeat(6_000);
+        ledger.run(10, &then(vec![put("t/a", &long), put("t/b", &long)]));
+        let both = then(vec![
+            Act::Get(key("t/a")),
+            Act::Get(key("t/b")),
+            put("t/c", "v"),
+        ]);
+        assert!(
+            matches!(ledger.run(20, &both), Verdict::Refused(why) if why.code == Code::TooLarge)
+        );
+        let parts = [Act::Get(key("t/c")), Act::Get(key("t/a"))].into();
+        assert_eq!(ledger.see(30, parts)[0], Done::Value(None));
+    }
+
+    /// L7: a version, or one in a range that is read, is as new as the transaction.
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn what_was_overtaken_has_no_effect() {
+        let overtaken = |planted, acts: Vec<Act>| {
+            let mut ledger = Ledger {
+                planted,
+                ..Ledger::default()
+            };
+            ledger.run(20, &then(vec![put("t/a", "1")]));
+            let verdict = ledger.run(20, &then(acts));
+            (
+                verdict == Verdict::Void,
+                ledger.see(90, vec![Act::Get(key("t/b"))]),
+            )
+        };
+        let range = Act::Range {
+            span: all("t/"),
+            limit: 9,
+        };
+        for reads in [Act::Get(key("t/a")), range, Act::DeleteRange(all("t/a"))] {
+            let acts = vec![reads, put("t/b", "2")];
+            let right = overtaken(Planted::NONE, acts.clone());
+            assert_eq!(right, (true, vec![Done::Value(None)]));
+            let wrong = overtaken(Planted::only(Bug::OvertakenTakesEffect), acts);
+            assert!(!wrong.0, "the bug is not caught");
+        }
+    }
+
+    /// L1: the limit that was proposed before it is not in the log.
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn what_is_above_the_limit_has_no_effect() {
+        use crate::base::{Epoch, LockRef, SessionId};
+        use crate::command::{Body, Command, LedgerCommand, SegmentCommand};
+        use crate::segment::SegmentState;
+        let effective = |planted: Planted, limit: Option<u64>| {
+            let format = crate::wire::LEDGERS;
+            let mut state = SegmentState::beginning(LockRef(1), Epoch::FIRST, format);
+            let command =
+                |session, body| Command::new(SessionId(session), 1, 0, Epoch::FIRST, body);
+            if let Some(limit) = limit {
+                let limit = SegmentCommand::Limit(Timestamp::of(limit));
+                state.apply(&command(0, Body::Segment(limit)), planted);
+            }
+            let body = Body::Ledger(LedgerCommand::Transact {
+                at: Timestamp::of(20),
+                most: 1_000,
+                transaction: then(vec![put("t/a", "1")]),
+            });
+            let work = state.apply(&command(7, body), planted).work;
+            let ledger = Ledger::default();
+            let done = work.perform(&ledger.reader(), planted);
+            let (_, verdict) = done.expect("nothing is damaged");
+            matches!(verdict, Some(Verdict::Done { .. }))
+        };
+        assert!(effective(Planted::NONE, Some(20)));
+        assert!(!effective(Planted::NONE, Some(19)));
+        assert!(!effective(Planted::NONE, None));
+        let bug = Planted::only(Bug::AboveLimitTakesEffect);
+        assert!(effective(bug, None), "the bug is not caught");
+    }
 }

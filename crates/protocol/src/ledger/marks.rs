@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_where_the_next_one_begins() {
-        let of = |prefix: &'static [u8]| Span::prefix(KeyspaceId(1), &Bytes::from_static(prefix)).to;
+        let of =
+            |prefix: &'static [u8]| Span::prefix(KeyspaceId(1), &Bytes::from_static(prefix)).to;
         assert_eq!(of(b"a/"), Some(Bytes::from_static(b"a0")));
         assert_eq!(of(b"a\xff\xff"), Some(Bytes::from_static(b"b")));
         assert_eq!((of(b"\xff"), of(b"")), (None, None));

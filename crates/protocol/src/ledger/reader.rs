@@ -19,7 +19,8 @@ impl Fresh {
     /// A command has changed these.
     pub(crate) fn note(&mut self, changes: &[Change]) {
         let changes = changes.iter().cloned();
-        self.0.extend(changes.map(|change| (change.name, change.value)));
+        self.0
+            .extend(changes.map(|change| (change.name, change.value)));
     }
 }
 

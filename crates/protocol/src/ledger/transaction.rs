@@ -100,6 +100,18 @@ impl Span {
         Span { keyspace, from, to }
     }
 
+    /// What of it is above a key.
+    #[must_use]
+    pub fn above(&self, key: &Bytes) -> Span {
+        let mut from = key.to_vec();
+        from.push(0);
+        let from = Bytes::from(from).max(self.from.clone());
+        Span {
+            from,
+            ..self.clone()
+        }
+    }
+
     /// Whether a key is in it.
     pub fn has(&self, key: &KeyId) -> bool {
         self.keyspace == key.keyspace && self.reaches(&key.key)

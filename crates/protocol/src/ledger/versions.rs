@@ -284,7 +284,11 @@ mod tests {
 
     #[test]
     fn what_no_version_is_named_is_void() {
-        for name in [&b"\x02\0\0\0\x03a"[..], b"\x02", b"\x02\0\0\0\x03a\0\x01\0\0"] {
+        for name in [
+            &b"\x02\0\0\0\x03a"[..],
+            b"\x02",
+            b"\x02\0\0\0\x03a\0\x01\0\0",
+        ] {
             assert_eq!(parse(&Bytes::copy_from_slice(name)), Err(Void));
         }
         assert_eq!(value_of(&Bytes::from_static(b"")), Err(Void));

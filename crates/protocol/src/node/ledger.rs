@@ -86,7 +86,9 @@ impl Here {
         let lease = room.log.lease_until(now, &self.config.timing);
         let (timing, planted) = (&self.config.timing, self.config.planted);
         let limit = room.state.limit();
-        self.ledgers.time.reading((lease, limit), now, timing, planted)
+        self.ledgers
+            .time
+            .reading((lease, limit), now, timing, planted)
     }
 
     /// A beat has come: the reference says what it reads.
@@ -172,7 +174,8 @@ impl Here {
         let room = self.config.limits.transaction;
         let answer = ledger::answer(parts, at, room, &self.ledgers.reader(segment, step));
         let answer: Result<Vec<Found>, Void> = answer;
-        self.unless_damaged(segment, answer, step).ok_or(Rejection::Busy)
+        self.unless_damaged(segment, answer, step)
+            .ok_or(Rejection::Busy)
     }
 
     /// The time up to which this node's replica of a segment answers.
@@ -219,7 +222,8 @@ impl Here {
             let done = ledger::again(transaction, then, (at, *most as usize), &reader)?;
             Ok(Verdict::Done { at, then, done })
         });
-        self.unless_damaged(segment, known, step).ok_or(Rejection::Busy)
+        self.unless_damaged(segment, known, step)
+            .ok_or(Rejection::Busy)
     }
 
     /// The primary of a segment is about to hand its log over, or to end it: it says which times it
@@ -258,12 +262,18 @@ impl Here {
     /// The primaries here state limits and close times: all of them with each beat, and those that
     /// close ahead in between.
     pub(super) fn close_times(&mut self, beats: bool, step: &mut Step<'_>) {
-        let due = self.ledgers.next_close.is_some_and(|at| at <= step.now.monotonic);
+        let due = self
+            .ledgers
+            .next_close
+            .is_some_and(|at| at <= step.now.monotonic);
         if !beats && !due {
             return;
         }
         let ahead = |room: &super::Segment| room.clerk.as_ref().is_some_and(|c| c.lead() > 0);
-        let clerks = self.segments.iter().filter(|(_, room)| room.clerk.is_some());
+        let clerks = self
+            .segments
+            .iter()
+            .filter(|(_, room)| room.clerk.is_some());
         let clerks = clerks.filter(|(_, room)| beats || ahead(room));
         let clerks: Vec<SegmentId> = clerks.map(|(segment, _)| *segment).collect();
         let mut next = false;
@@ -383,7 +393,10 @@ impl Node {
         self.here.state_limit(segment, limit, step);
         self.answer_reads(segment, step);
         if lead > 0 {
-            self.here.ledgers.next_close.get_or_insert(step.now.monotonic);
+            self.here
+                .ledgers
+                .next_close
+                .get_or_insert(step.now.monotonic);
         }
         Ok(())
     }
@@ -493,7 +506,10 @@ impl Node {
         *at = given;
         self.here.state_limit(segment, limit, step);
         if lead > 0 {
-            self.here.ledgers.next_close.get_or_insert(step.now.monotonic);
+            self.here
+                .ledgers
+                .next_close
+                .get_or_insert(step.now.monotonic);
         }
         Ok(())
     }

@@ -33,7 +33,9 @@ mod usage;
 use self::agenda::Room;
 use self::early::EarlyAsk;
 use self::moving::Mover;
-use crate::base::{Bug, Config, Interval, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId};
+use crate::base::{
+    Bug, Config, Interval, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId,
+};
 use crate::command::Body;
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};

@@ -9,8 +9,8 @@
 //! window of parts in flight. It asks for each by its offset, so that the sender remembers nothing
 //! of them; parts may come in any order, and what is lost is asked for again.
 
-use super::{Chunk, Reserved};
 use super::store::SnapshotRecord;
+use super::{Chunk, Reserved};
 use crate::base::{Ballot, Bug, Limits, Micros, NodeName, Slot};
 use crate::io::Env;
 use crate::wire::{decode, encode};

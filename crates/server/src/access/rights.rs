@@ -4,6 +4,7 @@ use crate::music::KEYSPACE;
 use fermata_access::{Grants, Right};
 use fermata_api::Names;
 use fermata_protocol::base::KeyId;
+use fermata_protocol::ledger::{Act, Item, Part, Span};
 use fermata_protocol::request::{Critical, Operation};
 
 /// What may be done of a request.
@@ -26,6 +27,29 @@ pub(super) fn may(grants: &Grants, names: &Names, right: Right, id: &KeyId) -> b
         // One that was deleted, or never was: to be told so, one may see all.
         None => grants.may_everywhere(right),
     }
+}
+
+/// The same over a key or a range: over all keys that begin as its ends both do.
+fn may_item(grants: &Grants, names: &Names, right: Right, item: &Item<'_>) -> bool {
+    let span = match item {
+        Item::Key(key) => return may(grants, names, right, key),
+        Item::Span(span) => span,
+    };
+    let Some((name, _)) = names.named(span.keyspace) else {
+        return grants.may_everywhere(right);
+    };
+    let is_prefix = Span::prefix(span.keyspace, &span.from).to == span.to;
+    let to = span.to.as_deref().unwrap_or_default();
+    let alike = span.from.iter().zip(to).take_while(|(a, b)| a == b);
+    let length = match is_prefix {
+        true => span.from.len(),
+        false => alike.count(),
+    };
+    let prefix: &[u8] = match name {
+        KEYSPACE => b"",
+        _ => &span.from[..length],
+    };
+    grants.may_prefix(right, name, prefix)
 }
 
 /// What `grants` allow of an operation.
@@ -72,6 +96,23 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
             prefix,
             ..
         } => keyspace(*id, Right::List, prefix),
+        Operation::Transact(transaction) => {
+            let compared = transaction.compare.iter();
+            let mut reads = compared.map(|compare| Item::Key(&compare.key));
+            let item = |right, item: &Item<'_>| may_item(grants, names, right, item);
+            reads.all(|read| item(Right::Read, &read))
+                && transaction.acts().all(|act| {
+                    let told = !act.writes() || matches!(act, Act::Add { .. });
+                    (!told || item(Right::Read, &act.item()))
+                        && (!act.writes() || item(Right::Write, &act.item()))
+                })
+        }
+        Operation::Resolve { key: id, .. } => key(Right::Write, id) || key(Right::Read, id),
+        Operation::Snapshot { parts, .. } => {
+            let items = parts.iter().map(Part::item);
+            let mut items = items.map(|item| may_item(grants, names, Right::Read, &item));
+            items.all(|may| may)
+        }
         Operation::ChangeKeyspace { keyspace: id, .. }
         | Operation::DeleteKeyspace { keyspace: id } => keyspace(*id, Right::Admin, b""),
         Operation::CreateKeyspace(_)

@@ -402,8 +402,11 @@ impl Cells {
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyspaceJson {
     name: String,
-    /// `sections` or `registers`.
+    /// `sections`, `registers` or `ledger`.
     purpose: String,
+    /// Of a ledger: how far ahead it closes times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lead_ms: Option<u64>,
     /// `replicated`, `coded`, `treas-opt`, `oreas` or `ares`.
     #[serde(default = "replicated")]
     storage: String,
@@ -506,6 +509,7 @@ impl From<&Keyspace> for KeyspaceJson {
             purpose: match k.purpose {
                 Purpose::Sections => "sections".into(),
                 Purpose::Registers => "registers".into(),
+                Purpose::Ledger { .. } => "ledger".into(),
             },
             storage: k.storage.name().into(),
             faults: k.storage.terms().map(|terms| terms.faults.into()),
@@ -514,6 +518,10 @@ impl From<&Keyspace> for KeyspaceJson {
             tag_before: match k.tag_rule {
                 TagRule::Whole => None,
                 TagRule::Before(byte) => Some(byte),
+            },
+            lead_ms: match k.purpose {
+                Purpose::Ledger { lead } => Some(lead / 1_000),
+                Purpose::Sections | Purpose::Registers => None,
             },
             lease_ms: k.lease / 1_000,
             section_max_ms: k.section_max / 1_000,
@@ -527,7 +535,11 @@ impl KeyspaceJson {
         let purpose = match self.purpose.as_str() {
             "sections" => v1::Purpose::Sections,
             "registers" => v1::Purpose::Registers,
-            _ => return Err(Problem::bad("purpose is \"sections\" or \"registers\"")),
+            "ledger" => v1::Purpose::Ledger,
+            _ => {
+                let why = "purpose is \"sections\", \"registers\" or \"ledger\"";
+                return Err(Problem::bad(why));
+            }
         };
         let storage = match self.storage.as_str() {
             "replicated" => v1::StoragePolicy::Replicated,
@@ -557,6 +569,7 @@ impl KeyspaceJson {
             tag_before: self.tag_before.map(u32::from),
             lease_us: micros(self.lease_ms)?,
             section_max_us: micros(self.section_max_ms)?,
+            lead_us: micros(self.lead_ms.unwrap_or(0))?,
             id: 0,
         })
     }

@@ -3,8 +3,8 @@
 
 use super::Violation;
 use crate::machine::Machine;
-use fermata_protocol::base::{LogId, NodeName};
 use fermata_protocol::Node;
+use fermata_protocol::base::{LogId, NodeName};
 use std::collections::BTreeMap;
 
 /// What the checker calls itself in a violation.

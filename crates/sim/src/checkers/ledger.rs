@@ -88,9 +88,8 @@ fn keys(history: &History) -> BTreeSet<KeyId> {
 }
 
 fn only_lists(all: &check::Transaction<KeyId>) -> check::Transaction<KeyId> {
-    let lists = |action: &&Action<KeyId>| {
-        matches!(action, Action::Append { .. } | Action::List { .. })
-    };
+    let lists =
+        |action: &&Action<KeyId>| matches!(action, Action::Append { .. } | Action::List { .. });
     check::Transaction {
         actions: all.actions.iter().filter(lists).cloned().collect(),
         ..all.clone()
@@ -126,9 +125,7 @@ fn transaction(
         _ => return None,
     };
     let outcome = match op.outcome {
-        Heard::Transacted(_) | Heard::Snapshot(..) => Ending::Ok {
-            returned: op.end(),
-        },
+        Heard::Transacted(_) | Heard::Snapshot(..) => Ending::Ok { returned: op.end() },
         Heard::Failed(_) => Ending::Failed,
         _ => Ending::Unknown,
     };

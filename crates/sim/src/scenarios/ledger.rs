@@ -13,8 +13,8 @@ use crate::world::World;
 use crate::{catalogue, nemesis, random};
 use bytes::Bytes;
 use fermata_protocol::base::{
-    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LogId, NodeName, Purpose, Scope, SegmentId,
-    StoragePolicy, TagRule,
+    Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LogId, NodeName, Purpose, Scope,
+    SegmentId, StoragePolicy, TagRule,
 };
 use fermata_protocol::client::Call;
 use fermata_protocol::ledger::{Act, Message as Ledger, Part, Transaction, When};
@@ -223,11 +223,7 @@ fn widen(stage: &mut Stage, name: NodeName, millis: u64) -> RuleId {
 }
 
 /// What belongs to the log of a segment, on its way from or to one of these.
-fn log_of(
-    segment: u32,
-    from: &[NodeName],
-    to: &[NodeName],
-) -> impl Fn(&Parcel) -> bool + 'static {
+fn log_of(segment: u32, from: &[NodeName], to: &[NodeName]) -> impl Fn(&Parcel) -> bool + 'static {
     let (from, to) = (from.to_vec(), to.to_vec());
     let scope = Scope::Segment(SegmentId(segment));
     move |parcel| {
@@ -253,7 +249,10 @@ fn other_leads(stage: &mut Stage, segment: u32, not: NodeName) {
     let segment = SegmentId(segment);
     let led = stage.until(|w| {
         let mut others = w.machines.iter().filter(|(name, _)| **name != not);
-        others.any(|(_, m)| m.node().is_some_and(|n| n.here().led().any(|s| s == segment)))
+        others.any(|(_, m)| {
+            m.node()
+                .is_some_and(|n| n.here().led().any(|s| s == segment))
+        })
     });
     stage.expect(led, "another node leads");
 }
@@ -452,7 +451,12 @@ fn promise_limit(stage: &mut Stage) {
 
 /// All but A's wall clocks are far behind.
 fn walls_behind(stage: &mut Stage) {
-    for (_, machine) in stage.world.machines.iter_mut().filter(|(name, _)| **name != A) {
+    for (_, machine) in stage
+        .world
+        .machines
+        .iter_mut()
+        .filter(|(name, _)| **name != A)
+    {
         machine.clock.jump(-60_000_000);
     }
 }
@@ -500,7 +504,9 @@ fn reading_limit(stage: &mut Stage) {
     let Books { keys: [x, y] } = books(stage, 0);
     walls_behind(stage);
     let [near, next] = stage.clients([D.0, E.0]);
-    let kept = stage.lose(proposals(|log| log.scope == Scope::Group && log.group == GroupId::META));
+    let kept = stage.lose(proposals(|log| {
+        log.scope == Scope::Group && log.group == GroupId::META
+    }));
     stage.pass(15_000);
     let first = put(stage, near, &x, 1);
     stage.pass(500);
@@ -532,7 +538,11 @@ fn drift(stage: &mut Stage) {
     });
     let Books { keys: [x, y] } = books(stage, 0);
     let now = stage.world.now;
-    let machine = stage.world.machines.get_mut(&D).expect("a node of this world");
+    let machine = stage
+        .world
+        .machines
+        .get_mut(&D)
+        .expect("a node of this world");
     machine.clock.set_rate(now, -95_000);
     let [slow, right] = stage.clients([D.0, E.0]);
     // It has one reading alone: two of them would show that its clock is slow.

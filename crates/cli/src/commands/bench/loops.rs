@@ -73,6 +73,7 @@ pub(super) async fn fits(global: &Global, keyspace: &str, wants: Purpose) -> Res
         // Only keys of sections have a queue.
         Purpose::Sections => client.queue(keyspace, key).await.map(drop),
         Purpose::Registers => client.inspect(keyspace, key, None).await.map(drop),
+        Purpose::Ledger { .. } => client.snapshot(keyspace).key(key).read().await.map(drop),
     };
     match asked {
         Err(error) if error.code() == Code::WrongPurpose => Err(Failure {
