@@ -307,12 +307,13 @@ A condition is one of
     KEY exists               KEY absent
     KEY = VALUE              KEY != VALUE
     KEY < NUMBER             and <=, >, >=: the value as a decimal number, 0 where it is absent
-    KEY version = MOMENT     and !=, <, <=, >, >=: of the transaction that wrote it; 0 where it is absent
+    KEY version = MOMENT     and !=, <, <=, >, >=: when it was written; 0 where it is absent
 An act is one of
     get KEY                  range PREFIX [LIMIT]
     put KEY VALUE            add KEY NUMBER [min NUMBER] [max NUMBER]
     del KEY                  del-prefix PREFIX
-A key with spaces stands in quotes. All keys have one tag (the part before the keyspace's tag character).
+A key with spaces stands in quotes. All keys have one tag, the part before the keyspace's tag
+character.
 A script has lines `if CONDITION`, `then ACT`, `else ACT` and `# …`.
 Reads see what was there just before. Exit status: 0 `then` was done, 1 `else` was.";
 

@@ -63,8 +63,8 @@ const NATIVE_ALONE: &str = "on this engine there is no read lease, and no node h
                             and locks are in other stores; nothing was changed";
 
 /// Why it has no ledgers.
-pub(crate) const NO_LEDGERS: &str = "ledgers, with their transactions and snapshots, are the native engine's: this one keeps keys \
-     in other stores; nothing was changed";
+pub(crate) const NO_LEDGERS: &str = "ledgers are the native engine's: this one keeps keys in other \
+                                     stores; nothing was changed";
 
 impl<L: LockStore, D: DataStore> Engine<L, D> {
     /// A node on these stores.

@@ -28,8 +28,9 @@
 //!
 //! Reading order: [`base`] (nouns), [`io`] and [`message`] (the vocabulary), [`request`] (what
 //! clients ask), [`paxos`] (one replicated log), [`register`] (quorum registers), [`segment`] (what
-//! one log's state is), [`lock`] (queues, grants, leases), [`ledger`] (transactions), [`coordinator`] (one client request),
-//! [`node`] (where the rooms meet), [`client`] (the session of a client), [`wire`] (bytes).
+//! one log's state is), [`lock`] (queues, grants, leases), [`ledger`] (transactions),
+//! [`coordinator`] (one client request), [`node`] (where the rooms meet), [`client`] (the session
+//! of a client), [`wire`] (bytes).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -53,6 +54,7 @@ pub mod node;
 pub mod paxos;
 pub mod policy;
 pub mod records;
+pub mod refusal;
 pub mod register;
 pub mod registry;
 pub mod request;

@@ -6,6 +6,7 @@
 //! of its clients. The rooms themselves write what is durable, through [`Effects`].
 
 mod agenda;
+mod applying;
 mod beat;
 mod carried;
 mod children;

@@ -1,8 +1,9 @@
 //! Ledgers: timestamps, promises, closed times, and the cluster's time.
 //!
-//! A, the first seat, leads segment 0 and is the reference of the cluster's time; B leads segment 1.
-//! D, E and F have no seats, and each is at the site of one of A, B and C. A coordinator is *wide*
-//! where its knowledge of the time is nearly a second wide: what it asks for is that far ahead.
+//! A, the first seat, leads segment 0 and is the reference of the cluster's time; B leads
+//! segment 1. D, E and F have no seats, and each is at the site of one of A, B and C. A coordinator
+//! is *wide* where its knowledge of the time is nearly a second wide: what it asks for is that far
+//! ahead.
 
 use super::Scenario;
 use super::ring::{D, E, F, FIRST};
