@@ -185,8 +185,12 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
         }
     }
 
-    async fn answer(self: &Arc<Self>, request: Request, answers: &Answers) -> Reply {
-        let replied = match request.operation.clone() {
+    async fn answer(
+        self: &Arc<Self>,
+        request: Request,
+        answers: &Answers,
+    ) -> Result<Reply, Refusal> {
+        match request.operation.clone() {
             Operation::Enter {
                 keys,
                 mode,
@@ -240,30 +244,43 @@ impl<L: LockStore, D: DataStore> Engine<L, D> {
             Operation::Queue { key } => self.queue(&key).await,
             Operation::Inspect { key } => self.inspect(&key).await,
             Operation::CreateKeyspace(keyspace) => self.create_keyspace(keyspace).await,
-            Operation::ChangeKeyspace { .. } | Operation::DeleteKeyspace { .. } => {
-                Err(Refusal::definite(Code::BadRequest, KEYSPACES_STAY))
-            }
-            Operation::Transact(_) | Operation::Resolve { .. } | Operation::Snapshot { .. } => {
-                Err(Refusal::definite(Code::WrongPurpose, NO_LEDGERS))
-            }
-            Operation::ChangeSettings(_)
+            Operation::ChangeKeyspace { .. }
+            | Operation::DeleteKeyspace { .. }
+            | Operation::Transact(_)
+            | Operation::Resolve { .. }
+            | Operation::Snapshot { .. }
+            | Operation::ChangeSettings(_)
             | Operation::Admit { .. }
             | Operation::ChangeRing(_)
-            | Operation::Ring => Err(Refusal::definite(Code::BadRequest, NATIVE_ALONE)),
+            | Operation::Ring => Err(not_here(&request.operation)),
             Operation::Keyspaces => self.keyspaces().await,
             Operation::Catalogue => self.catalogue_now().await,
             Operation::Access => self.access().await,
             Operation::ChangeAccess { after, policy } => self.change_access(after, &policy).await,
             Operation::Status => Ok(self.status()),
-        };
-        replied.unwrap_or_else(Reply::Refused)
+        }
     }
+}
+
+/// What stores as they are do not offer.
+fn not_here(operation: &Operation) -> Refusal {
+    let (code, text) = match operation {
+        Operation::ChangeKeyspace { .. } | Operation::DeleteKeyspace { .. } => {
+            (Code::BadRequest, KEYSPACES_STAY)
+        }
+        Operation::Transact(_) | Operation::Resolve { .. } | Operation::Snapshot { .. } => {
+            (Code::WrongPurpose, NO_LEDGERS)
+        }
+        _ => (Code::BadRequest, NATIVE_ALONE),
+    };
+    Refusal::definite(code, text)
 }
 
 impl<L: LockStore, D: DataStore> Service for Engine<L, D> {
     fn serve(self: Arc<Self>, request: Request, answers: Answers) -> Boxed<'static, ()> {
         Box::pin(async move {
-            let reply = self.answer(request, &answers).await;
+            let replied = self.answer(request, &answers).await;
+            let reply = replied.unwrap_or_else(Reply::Refused);
             // Whoever is gone needs no answer.
             let _ = answers.send(reply);
         })

@@ -31,6 +31,7 @@
 mod access;
 mod clients;
 mod engine;
+mod limits;
 mod tls;
 
 use crate::wan::Profile;
@@ -39,9 +40,10 @@ pub use access::{AuditConfig, JwtConfig};
 pub use clients::{Clients, ClientsConfig};
 pub use engine::{EngineConfig, EngineKind, Secret};
 use fermata_protocol::base::{
-    Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, Limits, LockRef, Member,
-    NodeInfo, NodeName, PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
+    Addresses, Cluster, ClusterId, Config, Epoch, Group, GroupId, LockRef, Member, NodeInfo,
+    NodeName, PROMISE_MAX, Planted, SegmentId, SiteId, Timing, View,
 };
+pub use limits::LimitsConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -305,27 +307,6 @@ pub struct TimingConfig {
     /// See [`Timing::usage`]; may be 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage_ms: Option<u64>,
-}
-
-/// [`Limits`] that an operator may change, and those of the shell; absent fields take the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// See [`Limits::key`], bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_bytes: Option<usize>,
-    /// See [`Limits::value`], bytes; at most 32 MiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value_bytes: Option<usize>,
-    /// See [`Limits::section_keys`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub section_keys: Option<usize>,
-    /// See [`Limits::grant`], bytes; at most 32 MiB, so that a grant fits a frame between nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grant_bytes: Option<usize>,
-    /// See [`Limits::requests`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<usize>,
 }
 
 /// How far the machine's wall clock may be from true time, and who says so.
@@ -862,34 +843,6 @@ impl ClockConfig {
             )),
             _ => Ok(self.clone()),
         }
-    }
-}
-
-impl LimitsConfig {
-    fn resolve(&self) -> Result<Limits, String> {
-        let default = Limits::default();
-        let within = |given: Option<usize>, default: usize, max: usize, name: &str| match given {
-            None => Ok(default),
-            Some(n) if (1..=max).contains(&n) => Ok(n),
-            Some(n) => Err(format!("limits.{name} is {n}, not 1 to {max}")),
-        };
-        let (key, value) = (Limits::KEY_MAX, Limits::VALUE_MAX);
-        let keys = Limits::SECTION_KEYS_MAX;
-        let limits = Limits {
-            key: within(self.key_bytes, default.key, key, "key_bytes")?,
-            value: within(self.value_bytes, default.value, value, "value_bytes")?,
-            grant: within(self.grant_bytes, default.grant, 32 << 20, "grant_bytes")?,
-            section_keys: within(
-                self.section_keys,
-                default.section_keys,
-                keys,
-                "section_keys",
-            )?,
-            requests: within(self.requests, default.requests, 1 << 20, "requests")?,
-            ..default
-        };
-        limits.check()?;
-        Ok(limits)
     }
 }
 

@@ -97,7 +97,6 @@ impl Catalogue {
             // A lease beyond the longest section is refused.
             lease: built_in.lease.min(section_max),
             section_max,
-            ..built_in
         });
         id
     }

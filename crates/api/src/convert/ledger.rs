@@ -434,8 +434,8 @@ pub(super) fn names(wire: &Wire, is: &impl Fn(&str) -> bool) -> bool {
     };
     match wire {
         Wire::Transact(m) => {
-            let acts = m.then.iter().chain(&m.or_else);
-            m.compare.iter().any(|compare| of(&compare.key)) || acts.map(act).any(|so| so)
+            let mut acts = m.then.iter().chain(&m.or_else);
+            m.compare.iter().any(|compare| of(&compare.key)) || acts.any(act)
         }
         Wire::Resolve(m) => of(&m.key),
         Wire::Snapshot(m) => m.parts.iter().any(|part| match &part.part {

@@ -82,39 +82,31 @@ type Parsed = (Option<v1::Header>, Operation);
 fn operation_from(wire: Wire, names: &Names) -> Result<Parsed, Refusal> {
     let lookup = &mut Strict(names);
     Ok(match wire {
-        Wire::Get(m) => (
-            m.header,
-            Operation::Get {
-                key: key_from(lookup, m.key)?,
-            },
-        ),
+        Wire::Get(m) => {
+            let key = key_from(lookup, m.key)?;
+            (m.header, Operation::Get { key })
+        }
         Wire::Put(m) => {
             let (key, value) = (key_from(lookup, m.key)?, m.value);
             (m.header, Operation::Put { key, value })
         }
-        Wire::Read(m) => (
-            m.header,
-            Operation::Read {
-                key: key_from(lookup, m.key)?,
-            },
-        ),
+        Wire::Read(m) => {
+            let key = key_from(lookup, m.key)?;
+            (m.header, Operation::Read { key })
+        }
         Wire::Write(m) => {
             let (key, value) = (key_from(lookup, m.key)?, m.value);
             (m.header, Operation::Write { key, value })
         }
         Wire::Keys(m) => keys_from(m, names)?,
-        Wire::Queue(m) => (
-            m.header,
-            Operation::Queue {
-                key: key_from(lookup, m.key)?,
-            },
-        ),
-        Wire::Inspect(m) => (
-            m.header,
-            Operation::Inspect {
-                key: key_from(lookup, m.key)?,
-            },
-        ),
+        Wire::Queue(m) => {
+            let key = key_from(lookup, m.key)?;
+            (m.header, Operation::Queue { key })
+        }
+        Wire::Inspect(m) => {
+            let key = key_from(lookup, m.key)?;
+            (m.header, Operation::Inspect { key })
+        }
         Wire::CreateKeyspace(m) => {
             let wire = m
                 .keyspace
@@ -405,13 +397,7 @@ pub fn operation_to_proto(
     names: &Names,
     site: &str,
 ) -> Wire {
-    let header = Some(v1::Header {
-        secret: secret_to(secret(request.session)),
-        number: request.number,
-        attempt: request.attempt,
-        answered_through: request.answered_through,
-        site: site.to_owned(),
-    });
+    let header = Some(header_to(request, secret, site));
     let key = |key: &KeyId| Some(key_to(names, key));
     match &request.operation {
         Operation::Enter { .. }
@@ -421,19 +407,19 @@ pub fn operation_to_proto(
         | Operation::Relinquish { .. }
         | Operation::Resume { .. }
         | Operation::Release { .. } => section_to_proto(&request.operation, secret, header, names),
-        Operation::Get { key: k } => Wire::Get(v1::GetRequest {
-            header,
-            key: key(k),
-        }),
+        Operation::Get { key: k } => {
+            let key = key(k);
+            Wire::Get(v1::GetRequest { header, key })
+        }
         Operation::Put { key: k, value } => Wire::Put(v1::PutRequest {
             header,
             key: key(k),
             value: value.clone(),
         }),
-        Operation::Read { key: k } => Wire::Read(v1::ReadRequest {
-            header,
-            key: key(k),
-        }),
+        Operation::Read { key: k } => {
+            let key = key(k);
+            Wire::Read(v1::ReadRequest { header, key })
+        }
         Operation::Write { key: k, value } => Wire::Write(v1::WriteRequest {
             header,
             key: key(k),
@@ -451,14 +437,14 @@ pub fn operation_to_proto(
             after: after.clone(),
             limit: *limit,
         }),
-        Operation::Queue { key: k } => Wire::Queue(v1::QueueRequest {
-            header,
-            key: key(k),
-        }),
-        Operation::Inspect { key: k } => Wire::Inspect(v1::InspectRequest {
-            header,
-            key: key(k),
-        }),
+        Operation::Queue { key: k } => {
+            let key = key(k);
+            Wire::Queue(v1::QueueRequest { header, key })
+        }
+        Operation::Inspect { key: k } => {
+            let key = key(k);
+            Wire::Inspect(v1::InspectRequest { header, key })
+        }
         Operation::Status => Wire::Status(v1::StatusRequest { header }),
         Operation::Transact(_) | Operation::Resolve { .. } | Operation::Snapshot { .. } => {
             ledger::operation_to(&request.operation, header, names)
@@ -477,6 +463,16 @@ pub fn operation_to_proto(
         | Operation::Access
         | Operation::ChangeAccess { .. }
         | Operation::Catalogue => catalogue_to_proto(&request.operation, header, names),
+    }
+}
+
+fn header_to(request: &Request, secret: &dyn Fn(SessionId) -> Secret, site: &str) -> v1::Header {
+    v1::Header {
+        secret: secret_to(secret(request.session)),
+        number: request.number,
+        attempt: request.attempt,
+        answered_through: request.answered_through,
+        site: site.to_owned(),
     }
 }
 

@@ -15,6 +15,8 @@ use fermata_protocol::settings::{Join, Setting};
 use proptest::prelude::*;
 use prost::Message;
 
+mod ledger;
+
 fn names() -> Names {
     Names::new(&Keyspace::built_in(), vec!["ohio".into(), "oregon".into()])
 }
@@ -223,12 +225,14 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Operation::DeleteKeyspace {
             keyspace: Keyspace::REGISTERS
         }),
-        ring_operation(),
+        another_operation(),
     ]
 }
 
-fn ring_operation() -> impl Strategy<Value = Operation> {
+/// Of a ledger, or of the cluster.
+fn another_operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
+        ledger::operation(),
         setting().prop_map(Operation::ChangeSettings),
         Just(Operation::Ring),
         Just(Operation::Access),

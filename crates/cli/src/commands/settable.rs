@@ -47,6 +47,9 @@ const OWN: &[&str] = &[
     "limits.requests",
     "limits.section_keys",
     "limits.grant_bytes",
+    "limits.transaction_bytes",
+    "limits.transaction_keys",
+    "limits.ledger_value_bytes",
     "clock.bound_us",
 ];
 

@@ -110,7 +110,7 @@ fn script(file: &OsStr) -> Result<Vec<u8>, Failure> {
         b"-" => std::io::stdin().read_to_end(&mut script).map(drop),
         _ => std::fs::read(file).map(|read| script = read),
     };
-    read.map_err(|error| Failure::local(&file.to_string_lossy(), error))?;
+    read.map_err(|error| Failure::local(file.to_string_lossy(), error))?;
     Ok(script)
 }
 

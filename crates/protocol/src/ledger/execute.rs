@@ -3,7 +3,7 @@
 
 use super::reader::Reader;
 use super::versions::{self, Seen};
-use super::{Act, Condition, Done, Item, RANGE_MAX, Transaction, Verdict, Versioned};
+use super::{Act, Condition, Done, Item, RANGE_MAX, Span, Transaction, Verdict, Versioned};
 use crate::base::{Bug, KeyId, Planted, Timestamp};
 use crate::io::Void;
 use crate::records::Change;
@@ -43,17 +43,22 @@ pub(crate) fn execute(
     reader: &Reader<'_>,
     planted: Planted,
 ) -> Result<Executed, Void> {
-    let mut changes = Vec::new();
-    let lax = planted.has(Bug::OvertakenTakesEffect);
-    let done = carry_out(transaction, (at, most), reader, (&mut changes, lax));
-    let verdict = match done {
+    let mut run = Run {
+        at,
+        most,
+        room: most,
+        lax: planted.has(Bug::OvertakenTakesEffect),
+        reader,
+        changes: Vec::new(),
+    };
+    let verdict = match carry_out(transaction, &mut run) {
         Ok((then, done)) => Verdict::Done {
             at,
             then,
             done: Some(done),
         },
         Err(stop) => {
-            changes.clear();
+            run.changes.clear();
             match stop {
                 Stop::Void => return Err(Void),
                 Stop::Overtaken => Verdict::Void,
@@ -61,27 +66,22 @@ pub(crate) fn execute(
             }
         }
     };
+    let changes = run.changes;
     Ok(Executed { verdict, changes })
 }
 
-fn carry_out(
-    transaction: &Transaction,
-    at: (Timestamp, usize),
-    reader: &Reader<'_>,
-    (changes, lax): (&mut Vec<Change>, bool),
-) -> Result<(bool, Vec<Done>), Stop> {
+fn carry_out(transaction: &Transaction, run: &mut Run<'_>) -> Result<(bool, Vec<Done>), Stop> {
     for item in transaction.items() {
         if let Item::Key(key) = item
-            && let Some((newest, _)) = versions::at(key, Timestamp::MAX, reader)?
-            && newest >= at.0
-            && !lax
+            && let Some((newest, _)) = versions::at(key, Timestamp::MAX, run.reader)?
+            && newest >= run.at
+            && !run.lax
         {
             return Err(Stop::Overtaken);
         }
     }
-    let then = holds(transaction, at.0, reader)?;
-    let branch = transaction.branch(then);
-    Ok((then, perform(branch, at, reader, (changes, lax))?))
+    let then = holds(transaction, run.at, run.reader)?;
+    Ok((then, run.branch(transaction.branch(then))?))
 }
 
 /// What a transaction that was carried out at `at` is told, read anew.
@@ -94,9 +94,16 @@ pub(crate) fn again(
     (at, most): (Timestamp, usize),
     reader: &Reader<'_>,
 ) -> Result<Option<Vec<Done>>, Void> {
-    // By now there may be newer versions of what it read.
-    let nothing = (&mut Vec::new(), true);
-    match perform(transaction.branch(then), (at, most), reader, nothing) {
+    let mut run = Run {
+        at,
+        most,
+        room: most,
+        // By now there may be newer versions of what it read.
+        lax: true,
+        reader,
+        changes: Vec::new(),
+    };
+    match run.branch(transaction.branch(then)) {
         Ok(done) => Ok(Some(done)),
         Err(Stop::Void) => Err(Void),
         Err(Stop::Refused(_) | Stop::Overtaken) => Ok(None),
@@ -167,86 +174,62 @@ fn shown(key: &[u8]) -> alloc::string::String {
     alloc::string::String::from_utf8_lossy(key).into_owned()
 }
 
-/// Does the acts of a branch: what they are told, and what they change.
-fn perform(
-    branch: &[Act],
-    (at, most): (Timestamp, usize),
-    reader: &Reader<'_>,
-    (changes, lax): (&mut Vec<Change>, bool),
-) -> Result<Vec<Done>, Stop> {
-    let mut room = most;
-    let overtaken = |above: bool| match above && !lax {
-        true => Err(Stop::Overtaken),
-        false => Ok(()),
-    };
-    let mut write = |key: &KeyId, value: Option<&Bytes>| {
-        changes.push(Change {
-            name: versions::name(key, at),
-            value: Some(versions::content(value)),
-        });
-    };
-    let mut all = Vec::with_capacity(branch.len());
-    for act in branch {
-        all.push(match act {
+/// A branch that is being done.
+struct Run<'a> {
+    at: Timestamp,
+    /// Bytes that the branch may read, and how many of them are left.
+    most: usize,
+    room: usize,
+    /// Whether it goes on where what it names has a version above its timestamp.
+    lax: bool,
+    reader: &'a Reader<'a>,
+    changes: Vec<Change>,
+}
+
+impl Run<'_> {
+    fn branch(&mut self, acts: &[Act]) -> Result<Vec<Done>, Stop> {
+        acts.iter().map(|act| self.act(act)).collect()
+    }
+
+    /// Does one act: what it is told, and what it changes.
+    fn act(&mut self, act: &Act) -> Result<Done, Stop> {
+        Ok(match act {
             Act::Get(key) => {
-                let found = read(key, at, reader)?;
-                take(
-                    &mut room,
-                    found.as_ref().map_or(0, |found| found.value.len()),
-                    most,
-                )?;
+                let found = read(key, self.at, self.reader)?;
+                let bytes = found.as_ref().map_or(0, |found| found.value.len());
+                let left = self.room.checked_sub(bytes);
+                self.room = left.ok_or_else(|| too_much(self.most))?;
                 Done::Value(found)
             }
             Act::Range { span, limit } => {
-                let (found, above) = versions::range(span, *limit, before(at), &mut room, reader)?;
-                overtaken(above)?;
+                let at = before(self.at);
+                let (found, above) =
+                    versions::range(span, *limit, at, &mut self.room, self.reader)?;
+                self.overtaken(above)?;
                 if found.more && found.keys.len() < *limit as usize {
-                    return Err(too_much(most));
+                    return Err(too_much(self.most));
                 }
                 Done::Range(found)
             }
             Act::Put { key, value } => {
-                write(key, Some(value));
+                self.write(key, Some(value));
                 Done::Put
             }
             Act::Delete(key) => {
-                let there = read(key, at, reader)?.is_some();
+                let there = read(key, self.at, self.reader)?.is_some();
                 if there {
-                    write(key, None);
+                    self.write(key, None);
                 }
                 Done::Deleted(u32::from(there))
             }
-            Act::DeleteRange(span) => {
-                let (mut keys, mut above) = (Vec::new(), false);
-                versions::walk(span, before(at), reader, |key, seen| {
-                    above |= matches!(seen, Seen::Above);
-                    if let Seen::Is((_, Some(_))) = seen {
-                        keys.push(key.clone());
-                    }
-                    keys.len() <= RANGE_MAX as usize
-                })?;
-                overtaken(above)?;
-                if keys.len() > RANGE_MAX as usize {
-                    let text = format!(
-                        "the transaction was not done: a range that it deletes has more than \
-                         {RANGE_MAX} keys; delete it in parts"
-                    );
-                    return Err(Stop::Refused(Refusal::definite(Code::TooLarge, text)));
-                }
-                let keyspace = span.keyspace;
-                for key in &keys {
-                    let key = key.clone();
-                    write(&KeyId { keyspace, key }, None);
-                }
-                Done::Deleted(keys.len() as u32)
-            }
+            Act::DeleteRange(span) => Done::Deleted(self.delete_range(span)?),
             Act::Add {
                 key,
                 by,
                 least,
                 most,
             } => {
-                let found = read(key, at, reader)?;
+                let found = read(key, self.at, self.reader)?;
                 let here = number(key, found.as_ref().map(|found| &found.value))?;
                 let sum = here.checked_add(*by);
                 let within = |sum: &i64| {
@@ -255,17 +238,50 @@ fn perform(
                 let Some(sum) = sum.filter(within) else {
                     return Err(out_of_bounds(key, here, *by));
                 };
-                write(key, Some(&Bytes::from(format!("{sum}"))));
+                self.write(key, Some(&Bytes::from(format!("{sum}"))));
                 Done::Added(sum)
             }
+        })
+    }
+
+    fn delete_range(&mut self, span: &Span) -> Result<u32, Stop> {
+        let (mut keys, mut above) = (Vec::new(), false);
+        versions::walk(span, before(self.at), self.reader, |key, seen| {
+            above |= matches!(seen, Seen::Above);
+            if let Seen::Is((_, Some(_))) = seen {
+                keys.push(key.clone());
+            }
+            keys.len() <= RANGE_MAX as usize
+        })?;
+        self.overtaken(above)?;
+        if keys.len() > RANGE_MAX as usize {
+            let text = format!(
+                "the transaction was not done: a range that it deletes has more than {RANGE_MAX} \
+                 keys; delete it in parts"
+            );
+            return Err(Stop::Refused(Refusal::definite(Code::TooLarge, text)));
+        }
+        let keyspace = span.keyspace;
+        for key in &keys {
+            let key = key.clone();
+            self.write(&KeyId { keyspace, key }, None);
+        }
+        Ok(keys.len() as u32)
+    }
+
+    fn overtaken(&self, above: bool) -> Result<(), Stop> {
+        match above && !self.lax {
+            true => Err(Stop::Overtaken),
+            false => Ok(()),
+        }
+    }
+
+    fn write(&mut self, key: &KeyId, value: Option<&Bytes>) {
+        self.changes.push(Change {
+            name: versions::name(key, self.at),
+            value: Some(versions::content(value)),
         });
     }
-    Ok(all)
-}
-
-fn take(room: &mut usize, bytes: usize, most: usize) -> Result<(), Stop> {
-    *room = room.checked_sub(bytes).ok_or_else(|| too_much(most))?;
-    Ok(())
 }
 
 fn too_much(most: usize) -> Stop {

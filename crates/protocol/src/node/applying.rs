@@ -2,7 +2,7 @@
 
 use super::agenda::Room;
 use super::following::refuse;
-use super::logs::{Here, read_state};
+use super::logs::read_state;
 use super::usage::Usage;
 use super::{Node, Step};
 use crate::base::{GroupId, SegmentId, Slot};
@@ -251,7 +251,7 @@ impl Node {
 }
 
 #[cfg(feature = "planted-bugs")]
-impl Here {
+impl super::logs::Here {
     /// A segment has applied a command.
     fn note_applied(
         &self,

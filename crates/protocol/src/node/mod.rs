@@ -35,18 +35,20 @@ use self::agenda::Room;
 use self::early::EarlyAsk;
 use self::moving::Mover;
 use crate::base::{
-    Bug, Config, Interval, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId, SessionId,
+    Bug, Config, Interval, LockRef, Micros, NodeId, NodeName, Now, Planted, Rng, SegmentId,
+    SessionId,
 };
 use crate::command::Body;
 use crate::coordinator::Coordinator;
 use crate::io::{CallId, Effects, Input, Memory};
-use crate::lock;
+use crate::lock::{self, Rejection};
 use crate::message::Message;
 use crate::register::{Caller, Owner, Replica};
-use crate::request::{ClockStatus, Code, Refusal, Reply};
+use crate::request::{ClockStatus, Code, RefState, Refusal, Reply};
 use crate::segment::SegmentState;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 use logs::env;
 pub use logs::{Closing, GroupLog, Here, Segment};
 
@@ -498,18 +500,8 @@ impl Node {
                 again,
                 relinquishes,
             } => {
-                let why = self.here.why_not_leased(segment, step);
-                // Without a lease it answers for nothing, and prepares what will be granted with
-                // it.
-                let states = self.with_primary(segment, step, |primary, state, cx| {
-                    let states =
-                        primary.on_renew(from, session, (&refs, &again), state.queues(), cx);
-                    if relinquishes {
-                        primary.relinquished(&refs, &states);
-                    }
-                    states
-                });
-                let result = why.map_or(Ok(states.unwrap_or_default()), Err);
+                let keys = (&refs[..], &again[..], relinquishes);
+                let result = self.renewed(from, (segment, session), keys, step);
                 step.fx
                     .promise(from, lock::Message::Renewed { call, result });
             }
@@ -534,6 +526,25 @@ impl Node {
                 coordinator.on_lock(from, answer, cx);
             }),
         }
+    }
+
+    fn renewed(
+        &mut self,
+        from: NodeName,
+        (segment, session): (SegmentId, SessionId),
+        (refs, again, relinquishes): (&[(LockRef, u32)], &[LockRef], bool),
+        step: &mut Step<'_>,
+    ) -> Result<Vec<RefState>, Rejection> {
+        let why = self.here.why_not_leased(segment, step);
+        // Without a lease it answers for nothing, and prepares what will be granted with it.
+        let states = self.with_primary(segment, step, |primary, state, cx| {
+            let states = primary.on_renew(from, session, (refs, again), state.queues(), cx);
+            if relinquishes {
+                primary.relinquished(refs, &states);
+            }
+            states
+        });
+        why.map_or(Ok(states.unwrap_or_default()), Err)
     }
 
     fn coordinate(

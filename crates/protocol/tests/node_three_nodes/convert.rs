@@ -33,6 +33,15 @@ type GroupNow = (
     (u16, u16),
 );
 
+/// Nodes of the first format of this version: what can be converted is of none later.
+fn earlier(limits: &Limits) -> Small {
+    Small::of(3, |i| Config {
+        formats: wire::VERSION..=wire::VERSION,
+        limits: limits.clone(),
+        ..config(i, 3, BITS)
+    })
+}
+
 fn location_before(location: &Location) -> OldLocation {
     let now: (OldLocation, u16) = wire::decode(&wire::encode(location)).expect("a location");
     now.0
@@ -206,7 +215,7 @@ fn a_directory_of_an_earlier_version_is_converted() {
         ..Limits::default()
     };
     for (limits, keyspaces) in [(Limits::default(), 1), (limits, 9)] {
-        let mut small = Small::with(3, limits.clone());
+        let mut small = earlier(&limits);
         let value = Some(Bytes::from_static(b"v"));
         let put = Operation::Put {
             key: key("e"),
@@ -228,7 +237,10 @@ fn a_directory_of_an_earlier_version_is_converted() {
         small.nodes = core::mem::take(&mut small.nodes)
             .into_iter()
             .map(|(node, ram)| {
-                let config = node.config().clone();
+                let config = Config {
+                    formats: wire::FORMATS,
+                    ..node.config().clone()
+                };
                 let near = before_8(&ram);
                 assert_ne!(all(&near), all(&ram));
                 let mut converted = before_8(&ram);
@@ -273,7 +285,7 @@ fn a_directory_that_cannot_be_converted_is_refused() {
         let none = conversion::directory(version, &config, &Ram::default());
         assert_eq!(none, Ok(vec![]));
     }
-    let small = Small::new(3);
+    let small = earlier(&Limits::default());
     let mut old = before_7(&config, &small.nodes[0].1);
     let id = LogId {
         group: FIRST,
@@ -321,7 +333,7 @@ impl Memory for NoVotes<'_> {
 /// Votes are as they were, damaged ones too: that is their log's affair, afterwards as before.
 #[test]
 fn votes_of_version_8_are_left_alone() {
-    let mut small = Small::new(3);
+    let mut small = earlier(&Limits::default());
     small.ask(0, 1, enter("e"));
     let (node, ram) = &small.nodes[0];
     let old = before_8(ram);
@@ -334,7 +346,7 @@ fn votes_of_version_8_are_left_alone() {
 /// No server of version 8 could change a group's members.
 #[test]
 fn a_directory_of_version_8_whose_groups_have_moved_is_refused() {
-    let small = Small::new(3);
+    let small = earlier(&Limits::default());
     let (node, ram) = &small.nodes[0];
     let group = &node.config().cluster.groups[0];
     let mut location = Location::beginning(group);

@@ -15,6 +15,8 @@ fn scaled(planted: Planted) -> World {
         key_most: 65 << 10,
         value_most: 512 << 10,
         grant: 256 << 10,
+        transaction: 128 << 10,
+        ledger_value: 32 << 10,
         section_keys: 1,
         proposals_bytes: 512 << 10,
         batch_bytes: 64 << 10,

@@ -191,6 +191,8 @@ pub(crate) fn small() -> Limits {
         value_most: 500,
         section_keys: 2,
         grant: 500,
+        transaction: 1_000,
+        ledger_value: 500,
         proposals_bytes: 12_000,
         batch_bytes: 1_500,
         window_bytes: 4_000,

@@ -4,7 +4,7 @@ use crate::music::KEYSPACE;
 use fermata_access::{Grants, Right};
 use fermata_api::Names;
 use fermata_protocol::base::KeyId;
-use fermata_protocol::ledger::{Act, Item, Part, Span};
+use fermata_protocol::ledger::{Act, Item, Part, Span, Transaction};
 use fermata_protocol::request::{Critical, Operation};
 
 /// What may be done of a request.
@@ -52,6 +52,28 @@ fn may_item(grants: &Grants, names: &Names, right: Right, item: &Item<'_>) -> bo
     grants.may_prefix(right, name, prefix)
 }
 
+/// Whether they may be told values, and of a range which keys there are.
+fn may_see(grants: &Grants, names: &Names, item: &Item<'_>) -> bool {
+    let has = |right| may_item(grants, names, right, item);
+    has(Right::Read) && (matches!(item, Item::Key(_)) || has(Right::List))
+}
+
+/// Of both branches: which one is done nobody knows before. A put tells nothing of what was there;
+/// a delete says how much, an add what comes of it.
+fn may_transact(grants: &Grants, names: &Names, transaction: &Transaction) -> bool {
+    let has = |right, item: &Item<'_>| may_item(grants, names, right, item);
+    let compared = transaction.compare.iter();
+    let mut compared = compared.map(|compare| Item::Key(&compare.key));
+    compared.all(|item| has(Right::Read, &item))
+        && transaction.acts().all(|act| match act {
+            Act::Get(_) | Act::Range { .. } => may_see(grants, names, &act.item()),
+            Act::Put { .. } => has(Right::Write, &act.item()),
+            Act::Delete(_) | Act::DeleteRange(_) | Act::Add { .. } => {
+                has(Right::Read, &act.item()) && has(Right::Write, &act.item())
+            }
+        })
+}
+
 /// What `grants` allow of an operation.
 pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> Verdict {
     let key = |right, id: &KeyId| may(grants, names, right, id);
@@ -96,22 +118,11 @@ pub(super) fn verdict(grants: &Grants, names: &Names, operation: &Operation) -> 
             prefix,
             ..
         } => keyspace(*id, Right::List, prefix),
-        Operation::Transact(transaction) => {
-            let compared = transaction.compare.iter();
-            let mut reads = compared.map(|compare| Item::Key(&compare.key));
-            let item = |right, item: &Item<'_>| may_item(grants, names, right, item);
-            reads.all(|read| item(Right::Read, &read))
-                && transaction.acts().all(|act| {
-                    let told = !act.writes() || matches!(act, Act::Add { .. });
-                    (!told || item(Right::Read, &act.item()))
-                        && (!act.writes() || item(Right::Write, &act.item()))
-                })
-        }
+        Operation::Transact(transaction) => may_transact(grants, names, transaction),
         Operation::Resolve { key: id, .. } => key(Right::Write, id) || key(Right::Read, id),
         Operation::Snapshot { parts, .. } => {
-            let items = parts.iter().map(Part::item);
-            let mut items = items.map(|item| may_item(grants, names, Right::Read, &item));
-            items.all(|may| may)
+            let mut items = parts.iter().map(Part::item);
+            items.all(|item| may_see(grants, names, &item))
         }
         Operation::ChangeKeyspace { keyspace: id, .. }
         | Operation::DeleteKeyspace { keyspace: id } => keyspace(*id, Right::Admin, b""),
@@ -141,5 +152,136 @@ pub(super) fn are_named(names: &Names, operation: &Operation) -> bool {
         Operation::Enter { keys, .. } => keys.iter().all(is),
         Operation::Resume { held, .. } => held.iter().all(|held| is(&held.key)),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fermata_access::{Judge, Policy};
+    use fermata_protocol::base::Keyspace;
+    use fermata_protocol::ledger::{Compare, Condition, When};
+
+    /// What rules over the keyspace `default` allow of an operation there.
+    fn allowed(rules: &[(&str, &str)], operation: &Operation) -> bool {
+        let rules = rules.iter().map(|(right, prefix)| {
+            serde_json::json!({"keyspace": "default", "rights": [right], "prefix": prefix})
+        });
+        let policy = serde_json::json!({
+            "enabled": true,
+            "roles": {"some": rules.collect::<Vec<_>>()},
+            "principals": {"ann": {"roles": ["some"]}},
+        });
+        let policy: Policy = serde_json::from_value(policy).expect("a policy");
+        let judge = Judge::of(&policy);
+        let names = Names::new(&Keyspace::built_in(), vec![]);
+        let grants = judge.grants("ann").expect("a principal");
+        verdict(grants, &names, operation) == Verdict::Whole
+    }
+
+    fn key(name: &'static str) -> KeyId {
+        KeyId {
+            keyspace: Keyspace::SECTIONS,
+            key: name.into(),
+        }
+    }
+
+    fn prefix(name: &'static str) -> Span {
+        Span::prefix(Keyspace::SECTIONS, &name.into())
+    }
+
+    fn transact(then: Act) -> Operation {
+        Operation::Transact(Transaction {
+            then: vec![then],
+            ..Transaction::default()
+        })
+    }
+
+    #[test]
+    fn a_transaction_wants_what_each_of_its_acts_does() {
+        let (a, span) = (|| key("a/1"), || prefix("a/"));
+        let value = "v".into();
+        let add = Act::Add {
+            key: a(),
+            by: 1,
+            least: None,
+            most: None,
+        };
+        let range = Act::Range {
+            span: span(),
+            limit: 1,
+        };
+        let acts = [
+            (Act::Get(a()), vec!["read"]),
+            (range, vec!["read", "list"]),
+            (Act::Put { key: a(), value }, vec!["write"]),
+            (Act::Delete(a()), vec!["read", "write"]),
+            (Act::DeleteRange(span()), vec!["read", "write"]),
+            (add, vec!["read", "write"]),
+        ];
+        for (act, rights) in acts {
+            let operation = transact(act);
+            let all: Vec<_> = rights.iter().map(|right| (*right, "a/")).collect();
+            assert!(allowed(&all, &operation), "{operation:?}");
+            for (at, right) in rights.iter().enumerate() {
+                let mut others = all.clone();
+                others.remove(at);
+                assert!(
+                    !allowed(&others, &operation),
+                    "{operation:?} without {right}"
+                );
+                others.push((right, "b/"));
+                assert!(!allowed(&others, &operation), "{operation:?} elsewhere");
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_wants_what_the_branch_wants_that_is_not_done() {
+        let operation = Operation::Transact(Transaction {
+            compare: vec![Compare {
+                key: key("c"),
+                condition: Condition::Exists(true),
+            }],
+            then: vec![Act::Get(key("a"))],
+            or_else: vec![Act::Get(key("b"))],
+        });
+        let reads = [("read", "a"), ("read", "b"), ("read", "c")];
+        assert!(allowed(&reads, &operation));
+        for without in 0..3 {
+            let mut some = reads.to_vec();
+            some.remove(without);
+            assert!(!allowed(&some, &operation));
+        }
+    }
+
+    #[test]
+    fn a_range_wants_the_right_over_all_of_it() {
+        let rules = [("read", "a/"), ("list", "a/")];
+        let of = |span: Span| Operation::Snapshot {
+            parts: vec![Part::Range { span, limit: 1 }],
+            when: When::Now,
+        };
+        assert!(allowed(&rules, &of(prefix("a/"))));
+        assert!(allowed(&rules, &of(prefix("a/x"))));
+        assert!(allowed(&rules, &of(prefix("a/").above(&"a/x".into()))));
+        assert!(!allowed(&rules, &of(prefix("a"))));
+        assert!(!allowed(&rules, &of(prefix(""))));
+        let open = Span {
+            to: None,
+            ..prefix("a/")
+        };
+        assert!(!allowed(&rules, &of(open)));
+        let beyond = Span {
+            to: Some("b".into()),
+            ..prefix("a/")
+        };
+        assert!(!allowed(&rules, &of(beyond)));
+        assert!(!allowed(&rules[..1], &of(prefix("a/"))), "names are listed");
+        let one = Operation::Snapshot {
+            parts: vec![Part::Key(key("a/x"))],
+            when: When::Now,
+        };
+        assert!(allowed(&rules[..1], &one));
     }
 }

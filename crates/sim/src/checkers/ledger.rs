@@ -14,9 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What the checker calls itself in a violation.
 pub const NAME: &str = "strictly serializable";
 
-/// The same of sums that transfers keep.
-pub const SUMS: &str = "sums";
-
 /// When each number was written, by the versions that replicas have: of a transaction whose client
 /// was told nothing.
 pub type Written = BTreeMap<(KeyId, u64), Timestamp>;
@@ -273,7 +270,7 @@ fn sums(history: &History, found: &mut Vec<Violation>) {
                 if !right {
                     let tag = String::from_utf8_lossy(&tag).into_owned();
                     let detail = format!("operation {n} sees the accounts {accounts:?} of {tag}");
-                    found.push(Violation::new(SUMS, detail));
+                    found.push(Violation::new(NAME, detail));
                 }
             }
         }

@@ -93,7 +93,6 @@ pub const NAMES: &[&str] = &[
     names::NAME,
     records::NAME,
     ledger::NAME,
-    ledger::SUMS,
     frames::NAME,
     rests::NAME,
     driver::NAME,

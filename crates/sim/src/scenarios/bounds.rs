@@ -19,6 +19,8 @@ fn begin(stage: &mut Stage) {
             value_most: 1 << 10,
             section_keys: 1,
             grant: 2 << 10,
+            transaction: 2 << 10,
+            ledger_value: 1 << 10,
             proposals_bytes: 32 << 10,
             batch_bytes: 4 << 10,
             window: 1,

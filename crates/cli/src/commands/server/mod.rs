@@ -246,6 +246,15 @@ struct LimitArgs {
     /// Bytes of the values that come with an entry.
     #[arg(long, env = "FERMATA_GRANT_BYTES", value_name = "N")]
     grant_bytes: Option<u64>,
+    /// Bytes of one transaction of a ledger, and of what it reads.
+    #[arg(long, env = "FERMATA_TRANSACTION_BYTES", value_name = "N")]
+    transaction_bytes: Option<u64>,
+    /// Keys and ranges that one transaction names.
+    #[arg(long, env = "FERMATA_TRANSACTION_KEYS", value_name = "N")]
+    transaction_keys: Option<u64>,
+    /// Bytes of a value of a ledger.
+    #[arg(long, env = "FERMATA_LEDGER_VALUE_BYTES", value_name = "N")]
+    ledger_value_bytes: Option<u64>,
     /// Requests open at once.
     #[arg(long, env = "FERMATA_REQUESTS", value_name = "N")]
     requests: Option<u64>,
@@ -439,14 +448,7 @@ fn config_of(args: ServerArgs, password: Option<String>) -> Result<ServerConfig,
         overlay_section(&mut table, "reach", [(pair.0, Some(pair.1.into()))])?;
     }
     overlay_section(&mut table, "timing", numbers(durations(&args.timing))?)?;
-    let limits = [
-        ("key_bytes", args.limits.key_bytes),
-        ("value_bytes", args.limits.value_bytes),
-        ("section_keys", args.limits.section_keys),
-        ("grant_bytes", args.limits.grant_bytes),
-        ("requests", args.limits.requests),
-    ];
-    overlay_section(&mut table, "limits", numbers(limits)?)?;
+    overlay_section(&mut table, "limits", numbers(bounds(&args.limits))?)?;
     let clients = [
         ("connections", args.clients.connections),
         (
@@ -499,6 +501,19 @@ fn joining(args: JoinArgs) -> [(&'static str, Option<toml::Value>); 3] {
 }
 
 /// `[timing]`.
+fn bounds(args: &LimitArgs) -> [(&'static str, Option<u64>); 8] {
+    [
+        ("key_bytes", args.key_bytes),
+        ("value_bytes", args.value_bytes),
+        ("section_keys", args.section_keys),
+        ("grant_bytes", args.grant_bytes),
+        ("transaction_bytes", args.transaction_bytes),
+        ("transaction_keys", args.transaction_keys),
+        ("ledger_value_bytes", args.ledger_value_bytes),
+        ("requests", args.requests),
+    ]
+}
+
 fn durations(args: &TimingArgs) -> [(&'static str, Option<u64>); 8] {
     [
         ("beat_ms", args.beat_ms),
@@ -714,6 +729,9 @@ mod tests {
             value_bytes: Some(1),
             section_keys: Some(1),
             grant_bytes: Some(1),
+            transaction_bytes: Some(1),
+            transaction_keys: Some(1),
+            ledger_value_bytes: Some(1),
             requests: Some(1),
         };
         let fields = toml::Table::try_from(timing).unwrap().into_iter();

@@ -226,6 +226,38 @@ fn methods() -> Vec<(&'static str, Kind, Bytes)> {
             }
         ),
         m!(
+            "Fermata/Transact",
+            Role,
+            v1::TransactRequest {
+                header: h(),
+                compare: vec![],
+                then: vec![v1::Act {
+                    act: Some(v1::act::Act::Get(key("k")))
+                }],
+                or_else: vec![]
+            }
+        ),
+        m!(
+            "Fermata/Resolve",
+            Role,
+            v1::ResolveRequest {
+                header: h(),
+                key: k(),
+                of: 1
+            }
+        ),
+        m!(
+            "Fermata/Snapshot",
+            Role,
+            v1::SnapshotRequest {
+                header: h(),
+                parts: vec![v1::Part {
+                    part: Some(v1::part::Part::Key(key("k")))
+                }],
+                when: None
+            }
+        ),
+        m!(
             "Fermata/Inspect",
             Role,
             v1::InspectRequest {
