@@ -18,9 +18,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use core::ops::Range;
 
 /// Keys asked for of one segment at once.
 const PAGE: u32 = 1_000;
+
+/// Questions to segments, each for its share of one part, in one snapshot: as many as there are
+/// segments if that is more.
+const RUNS: usize = 16_384;
 
 /// The job of `Snapshot`.
 pub(super) fn snapshot(parts: Vec<Part>, when: When, cx: &Cx<'_>) -> Result<Box<dyn Job>, Refusal> {
@@ -31,8 +36,9 @@ pub(super) fn snapshot(parts: Vec<Part>, when: When, cx: &Cx<'_>) -> Result<Box<
             parts.len()
         )));
     }
-    let mut runs = Vec::new();
+    let (mut runs, mut shares) = (Vec::new(), Vec::with_capacity(parts.len()));
     let mut leads = true;
+    let all = 1_u64 << cx.topology.ring().directory.segment_bits();
     for (of, part) in parts.iter().enumerate() {
         let (keyspace, segments) = match part {
             Part::Key(key) => {
@@ -49,7 +55,6 @@ pub(super) fn snapshot(parts: Vec<Part>, when: When, cx: &Cx<'_>) -> Result<Box<
                     keyspace: span.keyspace,
                     key: Bytes::from_static(b"-"),
                 };
-                let all = 1_u64 << cx.topology.ring().directory.segment_bits();
                 let every = (0..all).map(|segment| SegmentId(segment as u32));
                 let segments = one.map_or_else(|| every.collect(), |one| Vec::from([one]));
                 (ledger_of(&key, cx)?, segments)
@@ -60,9 +65,17 @@ pub(super) fn snapshot(parts: Vec<Part>, when: When, cx: &Cx<'_>) -> Result<Box<
             of,
             segment,
             rest: Some(part.clone()),
+            asked: false,
             keys: VecDeque::new(),
         };
+        if runs.len() + segments.len() > RUNS.max(all as usize) {
+            let text = "the snapshot was refused: so many ranges that lie in all segments are too \
+                        many at once; read fewer at once, at the same time, or ranges of one tag";
+            return Err(Refusal::definite(Code::TooLarge, text));
+        }
+        let first = runs.len();
         runs.extend(segments.into_iter().map(run));
+        shares.push(first..runs.len());
     }
     Ok(Box::new(Snapshot {
         found: parts.iter().map(|_| Found::default()).collect(),
@@ -71,6 +84,7 @@ pub(super) fn snapshot(parts: Vec<Part>, when: When, cx: &Cx<'_>) -> Result<Box<
         leads,
         at: None,
         runs,
+        shares,
         asked: BTreeMap::new(),
         bytes: 0,
         newest: Timestamp::default(),
@@ -86,6 +100,8 @@ struct Run {
     segment: SegmentId,
     /// What is to be asked for still.
     rest: Option<Part>,
+    /// It is being asked for.
+    asked: bool,
     /// What has come of it and is not passed on.
     keys: VecDeque<(Bytes, Versioned)>,
 }
@@ -98,7 +114,10 @@ struct Snapshot {
     leads: bool,
     /// As of when; none: that is not known yet.
     at: Option<Timestamp>,
+    /// Those of one part follow each other.
     runs: Vec<Run>,
+    /// Where those of each part are.
+    shares: Vec<Range<usize>>,
     /// Open questions, each with the runs that it asks for.
     asked: BTreeMap<u64, Vec<usize>>,
     found: Vec<Found>,
@@ -163,16 +182,18 @@ impl Snapshot {
             self.merge(part, cx.env.limits.transaction);
         }
         let mut wanted: BTreeMap<SegmentId, Vec<usize>> = BTreeMap::new();
-        let waits: Vec<usize> = self.asked.values().flatten().copied().collect();
         for (n, run) in self.runs.iter().enumerate() {
             let needed = run.keys.is_empty() && run.rest.is_some() && !self.is_full(run.of);
-            if needed && !waits.contains(&n) {
+            if needed && !run.asked {
                 wanted.entry(run.segment).or_default().push(n);
             }
         }
         for (segment, runs) in wanted {
-            let parts = runs.iter().filter_map(|n| self.runs[*n].rest.clone());
-            let parts = parts.map(paged).collect();
+            let mut parts = Vec::with_capacity(runs.len());
+            for n in &runs {
+                self.runs[*n].asked = true;
+                parts.extend(self.runs[*n].rest.clone().map(paged));
+            }
             let target = Target::Segment(segment);
             let question = Question::Read { at, parts };
             let near = self.leads || !matches!(self.when, When::Now);
@@ -209,13 +230,9 @@ impl Snapshot {
             Part::Range { limit, .. } => *limit as usize,
         };
         loop {
-            let runs = self
-                .runs
-                .iter()
-                .enumerate()
-                .filter(|(_, run)| run.of == part);
+            let share = self.shares[part].clone();
             let mut lowest: Option<(&Bytes, usize)> = None;
-            for (n, run) in runs {
+            for (n, run) in share.clone().zip(&self.runs[share]) {
                 match run.keys.front() {
                     Some((key, _)) if lowest.is_none_or(|(low, _)| key < low) => {
                         lowest = Some((key, n));
@@ -250,6 +267,9 @@ impl Snapshot {
     /// One segment has answered.
     fn take(&mut self, ask: u64, answers: Vec<Found>) {
         let runs = self.asked.remove(&ask).unwrap_or_default();
+        for n in &runs {
+            self.runs[*n].asked = false;
+        }
         for (n, found) in runs.into_iter().zip(answers) {
             let run = &mut self.runs[n];
             let last = found.keys.last().map(|(key, _)| key.clone());

@@ -2,10 +2,10 @@
 //! promises to readers, states limits and closes times. All of it is volatile: the next primary
 //! begins above the limit, which is in the log.
 
-use super::{AHEAD_MAX, CLOSED_LAG, Item, Marks, Part, Transaction, USED_FOR};
-use crate::base::{Bug, Interval, Micros, NodeName, Now, Planted, SessionId, Timestamp};
+use super::{AHEAD_MAX, CLOSED_LAG, Item, Marks, Part, Span, Transaction, USED_FOR};
+use crate::base::{Bug, Interval, KeyId, Micros, NodeName, Now, Planted, SessionId, Timestamp};
 use crate::lock::Rejection;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Reads that wait at one primary.
@@ -35,7 +35,38 @@ pub struct Closing {
 #[derive(Debug)]
 struct Flight {
     at: Timestamp,
-    transaction: Transaction,
+    /// What it may change.
+    keys: BTreeSet<KeyId>,
+    spans: Vec<Span>,
+}
+
+impl Flight {
+    fn new(at: Timestamp, transaction: &Transaction) -> Flight {
+        let (mut keys, mut spans) = (BTreeSet::new(), Vec::new());
+        for item in transaction.written() {
+            match item {
+                Item::Key(key) => drop(keys.insert(key.clone())),
+                Item::Span(span) => spans.push(span.clone()),
+            }
+        }
+        Flight { at, keys, spans }
+    }
+
+    /// Whether it may change any of that.
+    fn changes(&self, item: &Item<'_>) -> bool {
+        let named = match item {
+            Item::Key(key) => self.keys.contains(*key),
+            Item::Span(span) => {
+                let first = KeyId {
+                    keyspace: span.keyspace,
+                    key: span.from.clone(),
+                };
+                let next = self.keys.range(first..).next();
+                next.is_some_and(|key| span.has(key))
+            }
+        };
+        named || self.spans.iter().any(|span| Item::Span(span).meets(item))
+    }
 }
 
 /// A read that waits.
@@ -149,12 +180,7 @@ impl Clerk {
             self.writes.raise(&item, least);
         }
         self.used = self.used.max(least);
-        let transaction = transaction.clone();
-        let flight = Flight {
-            at: least,
-            transaction,
-        };
-        self.flights.insert(id, flight);
+        self.flights.insert(id, Flight::new(least, transaction));
         Ok((least, limit))
     }
 
@@ -205,17 +231,11 @@ impl Clerk {
         let flights = &self.flights;
         let planted = self.planted;
         let blocked = |reading: &Reading| {
-            let names = |flight: &Flight, item: &Item<'_>| {
-                flight
-                    .transaction
-                    .written()
-                    .any(|written| written.meets(item))
-            };
             let below = |flight: &&Flight| flight.at <= reading.at;
             let mut open = flights.values().filter(below);
             let under_way = open.any(|flight| {
                 let mut items = reading.parts.iter().map(Part::item);
-                items.any(|item| names(flight, &item))
+                items.any(|item| flight.changes(&item))
             });
             let unstated = reading.at > limit && !planted.has(Bug::PromiseBeforeLimit);
             unstated || under_way && !planted.has(Bug::ReadBesideFlight)
@@ -319,7 +339,7 @@ fn is_skewed(at: Timestamp, hours: &Hours) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{KeyId, KeyspaceId};
+    use crate::base::KeyspaceId;
     use crate::ledger::Act;
     use alloc::format;
     use bytes::Bytes;

@@ -29,27 +29,35 @@ pub(super) fn may(grants: &Grants, names: &Names, right: Right, id: &KeyId) -> b
     }
 }
 
-/// The same over a key or a range: over all keys that begin as its ends both do.
+/// The same over a key or a range: over all keys that begin as all of the range do.
 fn may_item(grants: &Grants, names: &Names, right: Right, item: &Item<'_>) -> bool {
     let span = match item {
         Item::Key(key) => return may(grants, names, right, key),
         Item::Span(span) => span,
     };
-    let Some((name, _)) = names.named(span.keyspace) else {
-        return grants.may_everywhere(right);
+    match names.named(span.keyspace) {
+        None => grants.may_everywhere(right),
+        Some((KEYSPACE, _)) => grants.may_prefix(right, KEYSPACE, b""),
+        Some((name, _)) => grants.may_prefix(right, name, common_prefix(span)),
+    }
+}
+
+/// The longest prefix that all keys of a range have.
+fn common_prefix(span: &Span) -> &[u8] {
+    let from = &span.from[..];
+    let full = |from: &[u8]| from.iter().take_while(|byte| **byte == u8::MAX).count();
+    let Some(to) = &span.to else {
+        return &from[..full(from)];
     };
-    let is_prefix = Span::prefix(span.keyspace, &span.from).to == span.to;
-    let to = span.to.as_deref().unwrap_or_default();
-    let alike = span.from.iter().zip(to).take_while(|(a, b)| a == b);
-    let length = match is_prefix {
-        true => span.from.len(),
-        false => alike.count(),
+    let alike = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+    // Up to the first key that begins otherwise, and not further.
+    let length = match (from.get(alike), &to[alike..]) {
+        (Some(last), [next]) if last.checked_add(1) == Some(*next) => {
+            alike + 1 + full(&from[alike + 1..])
+        }
+        _ => alike,
     };
-    let prefix: &[u8] = match name {
-        KEYSPACE => b"",
-        _ => &span.from[..length],
-    };
-    grants.may_prefix(right, name, prefix)
+    &from[..length]
 }
 
 /// Whether they may be told values, and of a range which keys there are.
@@ -267,6 +275,12 @@ mod tests {
         assert!(allowed(&rules, &of(prefix("a/").above(&"a/x".into()))));
         assert!(!allowed(&rules, &of(prefix("a"))));
         assert!(!allowed(&rules, &of(prefix(""))));
+        let full = Span {
+            from: b"a/\xff\xff"[..].into(),
+            ..prefix("a/")
+        };
+        assert_eq!(common_prefix(&full), b"a/\xff\xff");
+        assert!(allowed(&rules, &of(full)));
         let open = Span {
             to: None,
             ..prefix("a/")

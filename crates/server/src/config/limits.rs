@@ -22,7 +22,7 @@ pub struct LimitsConfig {
     /// See [`Limits::transaction`], bytes; at most 16 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_bytes: Option<usize>,
-    /// See [`Limits::transaction_keys`]; at most 16,384.
+    /// See [`Limits::transaction_keys`]; at most 4,096.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_keys: Option<usize>,
     /// See [`Limits::ledger_value`], bytes; at most 4 MiB.
@@ -63,7 +63,7 @@ impl LimitsConfig {
             transaction_keys: within(
                 self.transaction_keys,
                 default.transaction_keys,
-                1 << 14,
+                1 << 12,
                 "transaction_keys",
             )?,
             ledger_value: within(

@@ -132,7 +132,7 @@ fn the_description_has_every_field_of_requests() {
         json!({
             "name": "n", "purpose": "sections", "storage": "replicated", "tag_before": 47,
             "lease_ms": 1, "section_max_ms": 1, "id": 0,
-            "faults": 1, "delta": 3, "whole_below": 1024
+            "faults": 1, "delta": 3, "whole_below": 1024, "lead_ms": 1
         }),
     );
 }

@@ -601,7 +601,7 @@ mod tests {
         };
         for (said, why) in [
             (other(|g| g.magic[0] = 0), "no node of Fermata"),
-            (other(|g| g.version += 1), "version"),
+            (other(|g| g.version = wire::FORMATS.end() + 1), "version"),
             (other(|g| g.cluster = ClusterId(0)), "another cluster"),
             (other(|g| g.from.name = NodeName(3)), "node 3 and not 2"),
             (other(|g| g.to = NodeName(2)), "no node 1"),
