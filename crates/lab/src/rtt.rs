@@ -40,7 +40,7 @@ pub(crate) fn run(as_json: bool, wanted: Option<&str>) -> Result<(), Failure> {
     ]))?;
     for row in &rows {
         let step = match row.storage {
-            "replicated" => row.step.to_owned(),
+            "replicated" | "ledger" => row.step.to_owned(),
             storage => format!("{} ({storage})", row.step),
         };
         let (puts, ms) = (row.puts.to_string(), format!("{:.2}", row.ms));
@@ -57,7 +57,8 @@ pub(crate) fn run(as_json: bool, wanted: Option<&str>) -> Result<(), Failure> {
     }
     print(
         "\nVirtual time: only distance costs anything. MUSIC ms: MUSIC on Cassandra as published. \
-         coded: a coded keyspace; clock: interval clocks of 5 ms.",
+         coded: a coded keyspace; clock: interval clocks of 5 ms; lead: a ledger that closes \
+         times ahead.",
     )
 }
 

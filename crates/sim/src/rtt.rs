@@ -9,6 +9,8 @@
 //! latter without and with an interval clock: a write takes two round trips or one, behind which
 //! the wait until its tag has passed is hidden (F9) as long as it is shorter.
 
+mod ledger;
+
 use crate::clock::IntervalClock;
 use crate::cluster;
 use crate::history::{Heard, OpId, SectionIx};
@@ -34,12 +36,15 @@ pub struct Row {
     /// `enter` (a key never written), `enter_value`, `get` (from a quorum, not from memory), `put`,
     /// `put_and_leave`, `leave` (not waited for), `section` (enter, `puts` pipelined puts, leave),
     /// `section_left` (the same, the last put with the leave, which is waited for),
-    /// `handover` (from one client's leave to another's entry with the value), `read`, `write`.
+    /// `handover` (from one client's leave to another's entry with the value), `read`, `write`; of
+    /// a ledger `transact` (of one key), `snapshot` (the present), `recent` (a snapshot that
+    /// may be 1 s old).
     pub step: &'static str,
     /// Puts in the section; 1 where the step is a single put, else 0.
     pub puts: u32,
     /// The keyspace's storage: `replicated`; `coded` (1 of 3 may fail); `coded+clock`, the same
-    /// where every node has an interval clock of ±5 ms.
+    /// where every node has an interval clock of ±5 ms; `ledger`; `lead`, one that closes times
+    /// ahead by 30 ms more than the longest round trip.
     pub storage: &'static str,
     /// Milliseconds.
     pub ms: f64,
@@ -53,6 +58,9 @@ pub fn bench(profile: &'static Profile) -> Vec<Row> {
             Bench::new(profile, client, primary).run(&mut rows);
             for clocked in [false, true] {
                 Bench::new(profile, client, primary).run_coded(clocked, &mut rows);
+            }
+            for leads in [false, true] {
+                Bench::new(profile, client, primary).run_ledger(leads, &mut rows);
             }
         }
     }
@@ -68,6 +76,7 @@ const CLOCK_BOUND: u64 = 5_000;
 const CODED: KeyspaceId = KeyspaceId(3);
 
 struct Bench {
+    profile: &'static Profile,
     world: World,
     me: ClientId,
     other: ClientId,
@@ -107,6 +116,7 @@ impl Bench {
             ms: 0.0,
         };
         Bench {
+            profile,
             world,
             me,
             other,

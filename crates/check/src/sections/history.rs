@@ -157,7 +157,12 @@ impl Op {
     pub fn succeeded(&self) -> bool {
         matches!(
             self.outcome,
-            Heard::Done(_) | Heard::Value(_) | Heard::Queue(_) | Heard::Keys(_)
+            Heard::Done(_)
+                | Heard::Value(_)
+                | Heard::Queue(_)
+                | Heard::Keys(_)
+                | Heard::Transacted(_)
+                | Heard::Snapshot(..)
         )
     }
 

@@ -14,7 +14,7 @@ use crate::lock::{self, Outcome, Primary, Rejection};
 use crate::sessions::Sessions;
 use crate::wire;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// How often primaries close times that are ahead, microseconds.
@@ -23,9 +23,25 @@ const CLOSES: Micros = 10_000;
 /// Parts of one read at most.
 const PARTS: usize = 4_096;
 
+/// Commands that wait at one node until they may be taken.
+const ORDERS: usize = 1_024;
+
+/// A command of a ledger that waits until it is known that enough members have all records.
+#[derive(Debug)]
+struct Order {
+    from: NodeName,
+    call: u64,
+    segment: SegmentId,
+    command: Command,
+    /// When it is refused.
+    until: Micros,
+}
+
 /// What a node keeps for ledgers beside its segments.
 #[derive(Debug, Default)]
 pub(super) struct Ledgers {
+    /// What waits, oldest first.
+    orders: Vec<Order>,
     /// What is known of the cluster's time.
     time: ClusterTime,
     /// The highest limit of it that was proposed here, and in which term.
@@ -269,6 +285,9 @@ impl Here {
         if !beats && !due {
             return;
         }
+        if beats {
+            self.watch_orders(step);
+        }
         let ahead = |room: &super::Segment| room.clerk.as_ref().is_some_and(|c| c.lead() > 0);
         let clerks = self
             .segments
@@ -281,6 +300,36 @@ impl Here {
             next |= self.close_time(segment, step);
         }
         self.ledgers.next_close = next.then(|| step.now.monotonic + CLOSES);
+    }
+
+    /// Refuses what has waited too long. While a ledger is used it stays known who has its records.
+    fn watch_orders(&mut self, step: &mut Step<'_>) {
+        let now = step.now.monotonic;
+        let orders = core::mem::take(&mut self.ledgers.orders);
+        let (late, orders): (Vec<Order>, _) = orders.into_iter().partition(|o| o.until <= now);
+        self.ledgers.orders = orders;
+        for order in late {
+            refuse(order.from, order.call, Rejection::Busy, step);
+        }
+        let used = |room: &super::Segment| room.clerk.as_ref().is_some_and(|c| c.is_used(now));
+        let used = self.segments.iter().filter(|(_, room)| used(room));
+        let mut asked: BTreeSet<SegmentId> = used.map(|(segment, _)| *segment).collect();
+        asked.extend(self.ledgers.orders.iter().map(|order| order.segment));
+        for segment in asked {
+            self.are_records_complete(segment, step);
+        }
+    }
+
+    /// A command waits until it is known that enough members have all records, which are being
+    /// asked: as if it had been on its way for longer.
+    fn hold(&mut self, order: Order, step: &mut Step<'_>) {
+        let limits = &self.config.limits;
+        let bytes = self.ledgers.orders.iter().map(|o| o.command.bytes());
+        let bytes = bytes.sum::<usize>() + order.command.bytes();
+        if self.ledgers.orders.len() >= ORDERS || bytes > limits.proposals_bytes {
+            return refuse(order.from, order.call, Rejection::Busy, step);
+        }
+        self.ledgers.orders.push(order);
     }
 
     /// The same for one segment; whether it closes ahead.
@@ -311,6 +360,17 @@ impl Here {
         }
         ahead
     }
+}
+
+/// Refuses a command.
+fn refuse(from: NodeName, call: u64, why: Rejection, step: &mut Step<'_>) {
+    let (result, ahead) = (Err(why), 0);
+    let answer = lock::Message::Submitted {
+        call,
+        result,
+        ahead,
+    };
+    step.fx.send(from, answer);
 }
 
 /// Answers a read.
@@ -432,6 +492,19 @@ impl Node {
         mut command: Command,
         step: &mut Step<'_>,
     ) {
+        if !self.here.has_what_it_changes(segment) {
+            return refuse(from, call, Rejection::Busy, step);
+        }
+        if !self.here.may_change_records(segment, step) {
+            let order = Order {
+                from,
+                call,
+                segment,
+                command,
+                until: step.now.monotonic + self.here.config.timing.retry,
+            };
+            return self.here.hold(order, step);
+        }
         let id = (command.session, command.number);
         let planted = self.here.config.planted;
         let room = self.here.segments.get(&segment);
@@ -472,6 +545,26 @@ impl Node {
             ahead,
         };
         step.fx.promise(from, answer);
+    }
+
+    /// A member has said that it has all records of a segment: what waits for that goes on.
+    pub(super) fn resume_orders(&mut self, segment: SegmentId, step: &mut Step<'_>) {
+        let waits = |order: &Order| order.segment == segment;
+        let waiting = self.here.ledgers.orders.iter().any(waits);
+        if !waiting || !self.here.may_change_records(segment, step) {
+            return;
+        }
+        let orders = core::mem::take(&mut self.here.ledgers.orders);
+        let (ready, others): (Vec<Order>, _) = orders.into_iter().partition(waits);
+        self.here.ledgers.orders = others;
+        for order in ready {
+            let submit = lock::Message::Submit {
+                call: order.call,
+                segment,
+                command: order.command,
+            };
+            self.on_lock(order.from, submit, step);
+        }
     }
 
     /// Gives a transaction its timestamp, unless it has one.

@@ -237,7 +237,16 @@ impl Node {
             Message::BeatAck(ack) => self.on_beat_ack(from.name, ack, step),
             Message::Catalogue(catalogue) => self.here.learn_catalogue(catalogue, step.fx),
             Message::Ring(message) => self.on_ring(from.name, message, step),
-            Message::Records(message) => self.here.on_records(from.name, message, step),
+            Message::Records(message) => {
+                let told = match &message {
+                    crate::records::Message::IsComplete { segment, .. } => Some(*segment),
+                    _ => None,
+                };
+                self.here.on_records(from.name, message, step);
+                if let Some(segment) = told {
+                    self.resume_orders(segment, step);
+                }
+            }
             Message::Ledger(message) => self.on_ledger(from.name, message, step),
             Message::Registry(registry) => self.here.learn_registry(&registry, step.fx),
         }
@@ -474,9 +483,7 @@ impl Node {
                 segment,
                 command,
             } => {
-                let why = self.here.why_not_primary(segment);
-                let why = why.or_else(|| self.here.why_no_change(segment, &command, step));
-                if let Some(why) = why {
+                if let Some(why) = self.here.why_not_primary(segment) {
                     let result = Err(why);
                     let answer = lock::Message::Submitted {
                         call,

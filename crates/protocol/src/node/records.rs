@@ -8,10 +8,8 @@ use super::agenda::Room;
 use super::following::PATIENCE;
 use super::{Here, Step};
 use crate::base::{Bug, Epoch, Micros, NodeName, Planted, SegmentId};
-use crate::command::{Body, Command};
 use crate::io::{Memory, Void};
 use crate::ledger::Verdict;
-use crate::lock::Rejection;
 use crate::records::{self, Change, Filling, Mark, Message, Standing, Work, last_of};
 use crate::segment::SegmentState;
 use crate::wire::record;
@@ -611,36 +609,40 @@ impl Here {
         let ever = self.config.planted.has(Bug::ChangedByLaggard);
         held.complete.1.retain(|_, at| *at + patience > now || ever);
         let known = &held.complete.1;
-        let has = |node: &NodeName| known.contains_key(node) || own && *node == name;
-        if view.nodes().filter(has).count() >= view.majority() {
-            return true;
+        let said_within = |time: Micros| {
+            let fresh = move |node: &NodeName| known.get(node).is_some_and(|at| *at + time > now);
+            let has = |node: &NodeName| fresh(node) || own && *node == name;
+            view.nodes().filter(has).count() >= view.majority()
+        };
+        let ever = ever.then_some(Micros::MAX - now);
+        let complete = said_within(ever.unwrap_or(patience));
+        // Asked before it is forgotten, so that nobody has to wait for the answer.
+        if !said_within(ever.unwrap_or(patience / 2)) {
+            for node in view.nodes().filter(|node| *node != name) {
+                let question = Message::Complete {
+                    segment,
+                    epoch,
+                    recorded,
+                };
+                step.fx.send(node, question);
+            }
         }
-        for node in view.nodes().filter(|node| *node != name) {
-            let question = Message::Complete {
-                segment,
-                epoch,
-                recorded,
-            };
-            step.fx.send(node, question);
-        }
-        self.config.planted.has(Bug::RecordsDroppedEarly)
+        complete || self.config.planted.has(Bug::RecordsDroppedEarly)
     }
 
-    /// Why a command must wait, if it changes records: as long as too few members of an epoch have
-    /// them, whoever has them may be none of those that apply it, and nobody would ever have all.
-    pub(super) fn why_no_change(
-        &mut self,
-        segment: SegmentId,
-        command: &Command,
-        step: &mut Step<'_>,
-    ) -> Option<Rejection> {
+    /// Whether records may be changed here. As long as too few members of an epoch have them,
+    /// whoever has them may be none of those that apply the command, and nobody would ever have
+    /// all.
+    pub(super) fn may_change_records(&mut self, segment: SegmentId, step: &mut Step<'_>) -> bool {
         let planted = self.config.planted;
-        if !matches!(command.body, Body::Ledger(_)) || planted.has(Bug::ChangedBeforeFilled) {
-            return None;
-        }
-        let has = self.has_records(segment) || planted.has(Bug::ChangedByLaggard);
-        let complete = self.are_records_complete(segment, step) && has;
-        (!complete).then_some(Rejection::Busy)
+        planted.has(Bug::ChangedBeforeFilled) || self.are_records_complete(segment, step)
+    }
+
+    /// Whether this node may ever change them, as it is now: it lacks none.
+    pub(super) fn has_what_it_changes(&self, segment: SegmentId) -> bool {
+        let planted = self.config.planted;
+        let lax = planted.has(Bug::ChangedByLaggard) || planted.has(Bug::ChangedBeforeFilled);
+        lax || self.has_records(segment)
     }
 
     /// A node keeps an ended log of the segment, hence its records.
