@@ -495,7 +495,9 @@ impl Node {
         if !self.here.has_what_it_changes(segment) {
             return refuse(from, call, Rejection::Busy, step);
         }
-        if !self.here.may_change_records(segment, step) {
+        let mut waiting = self.here.ledgers.orders.iter();
+        let asks = !waiting.any(|order| order.segment == segment);
+        if !self.here.may_change_records(segment, asks, step) {
             let order = Order {
                 from,
                 call,
@@ -551,7 +553,8 @@ impl Node {
     pub(super) fn resume_orders(&mut self, segment: SegmentId, step: &mut Step<'_>) {
         let waits = |order: &Order| order.segment == segment;
         let waiting = self.here.ledgers.orders.iter().any(waits);
-        if !waiting || !self.here.may_change_records(segment, step) {
+        // An answer is no reason to ask again: that would never end.
+        if !waiting || !self.here.may_change_records(segment, false, step) {
             return;
         }
         let orders = core::mem::take(&mut self.here.ledgers.orders);

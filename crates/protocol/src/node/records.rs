@@ -593,6 +593,16 @@ impl Here {
     /// Whether a majority of a segment's members have all its records, as far as this one knows;
     /// asks them where it does not.
     pub(super) fn are_records_complete(&mut self, segment: SegmentId, step: &mut Step<'_>) -> bool {
+        self.know_records_complete(segment, true, step)
+    }
+
+    /// The same; asks them only if it `asks`.
+    fn know_records_complete(
+        &mut self,
+        segment: SegmentId,
+        asks: bool,
+        step: &mut Step<'_>,
+    ) -> bool {
         let recorded = self.state_at(segment).map_or(0, |at| at.recorded);
         let room = self.segments.get(&segment);
         let Some(log) = room.map(|room| &room.log).filter(|_| recorded > 0) else {
@@ -617,7 +627,7 @@ impl Here {
         let ever = ever.then_some(Micros::MAX - now);
         let complete = said_within(ever.unwrap_or(patience));
         // Asked before it is forgotten, so that nobody has to wait for the answer.
-        if !said_within(ever.unwrap_or(patience / 2)) {
+        if asks && !said_within(ever.unwrap_or(patience / 2)) {
             for node in view.nodes().filter(|node| *node != name) {
                 let question = Message::Complete {
                     segment,
@@ -630,12 +640,17 @@ impl Here {
         complete || self.config.planted.has(Bug::RecordsDroppedEarly)
     }
 
-    /// Whether records may be changed here. As long as too few members of an epoch have them,
+    /// Whether records may be changed here; asks the members if it `asks` and does not know. As long as too few members of an epoch have them,
     /// whoever has them may be none of those that apply the command, and nobody would ever have
     /// all.
-    pub(super) fn may_change_records(&mut self, segment: SegmentId, step: &mut Step<'_>) -> bool {
+    pub(super) fn may_change_records(
+        &mut self,
+        segment: SegmentId,
+        asks: bool,
+        step: &mut Step<'_>,
+    ) -> bool {
         let planted = self.config.planted;
-        planted.has(Bug::ChangedBeforeFilled) || self.are_records_complete(segment, step)
+        planted.has(Bug::ChangedBeforeFilled) || self.know_records_complete(segment, asks, step)
     }
 
     /// Whether this node may ever change them, as it is now: it lacks none.
