@@ -640,9 +640,9 @@ impl Here {
         complete || self.config.planted.has(Bug::RecordsDroppedEarly)
     }
 
-    /// Whether records may be changed here; asks the members if it `asks` and does not know. As long as too few members of an epoch have them,
-    /// whoever has them may be none of those that apply the command, and nobody would ever have
-    /// all.
+    /// Whether records may be changed here; asks the members if it `asks` and does not know. As
+    /// long as too few members of an epoch have them, whoever has them may be none of those that
+    /// apply the command, and nobody would ever have all.
     pub(super) fn may_change_records(
         &mut self,
         segment: SegmentId,
