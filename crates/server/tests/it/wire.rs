@@ -89,7 +89,7 @@ async fn strangers_are_refused_and_the_node_goes_on() {
         incarnation: Incarnation(0),
         ..peer(1)
     };
-    let (v, next) = (wire::VERSION, wire::VERSION + 1);
+    let (v, next) = (wire::VERSION, wire::FORMATS.end() + 1);
     for (said, heard) in [
         (greeting(next, 0xfe, peer(2), 1), (0xfe, 2)),
         (greeting(v, 0xff, peer(2), 1), (0, 2)),
