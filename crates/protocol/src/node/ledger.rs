@@ -58,6 +58,13 @@ impl Ledgers {
         self.next_close
     }
 
+    /// A keyspace is used that closes so far ahead.
+    fn note_lead(&mut self, lead: Micros, now: Micros) {
+        if lead > 0 {
+            self.next_close.get_or_insert(now);
+        }
+    }
+
     /// A step begins: the store shows all that the last one has changed.
     pub(super) fn begin_step(&mut self) {
         self.fresh.clear();
@@ -362,15 +369,18 @@ impl Here {
     }
 }
 
-/// Refuses a command.
-fn refuse(from: NodeName, call: u64, why: Rejection, step: &mut Step<'_>) {
-    let (result, ahead) = (Err(why), 0);
-    let answer = lock::Message::Submitted {
+/// The answer to a command.
+pub(super) fn submitted(call: u64, result: Result<Outcome, Rejection>) -> lock::Message {
+    lock::Message::Submitted {
         call,
         result,
-        ahead,
-    };
-    step.fx.send(from, answer);
+        ahead: 0,
+    }
+}
+
+/// Refuses a command.
+fn refuse(from: NodeName, call: u64, why: Rejection, step: &mut Step<'_>) {
+    step.fx.send(from, submitted(call, Err(why)));
 }
 
 /// Answers a read.
@@ -452,12 +462,7 @@ impl Node {
         let limit = clerk.read((from, call), at, parts, patience, &hours)?;
         self.here.state_limit(segment, limit, step);
         self.answer_reads(segment, step);
-        if lead > 0 {
-            self.here
-                .ledgers
-                .next_close
-                .get_or_insert(step.now.monotonic);
-        }
+        self.here.ledgers.note_lead(lead, step.now.monotonic);
         Ok(())
     }
 
@@ -529,24 +534,10 @@ impl Node {
                 }
                 Err(why) => Err(why),
             },
-            Some(other) => {
-                let (result, ahead) = (Ok(other), 0);
-                let answer = lock::Message::Submitted {
-                    call,
-                    result,
-                    ahead,
-                };
-                return step.fx.promise(from, answer);
-            }
+            Some(other) => return step.fx.promise(from, submitted(call, Ok(other))),
         };
         let result = result.map(|verdict| Outcome::Executed(Box::new(verdict)));
-        let ahead = 0;
-        let answer = lock::Message::Submitted {
-            call,
-            result,
-            ahead,
-        };
-        step.fx.promise(from, answer);
+        step.fx.promise(from, submitted(call, result));
     }
 
     /// A member has said that it has all records of a segment: what waits for that goes on.
@@ -601,12 +592,7 @@ impl Node {
         let (given, limit) = clerk.assign(id, transaction, *at, &hours)?;
         *at = given;
         self.here.state_limit(segment, limit, step);
-        if lead > 0 {
-            self.here
-                .ledgers
-                .next_close
-                .get_or_insert(step.now.monotonic);
-        }
+        self.here.ledgers.note_lead(lead, step.now.monotonic);
         Ok(())
     }
 

@@ -484,13 +484,7 @@ impl Node {
                 command,
             } => {
                 if let Some(why) = self.here.why_not_primary(segment) {
-                    let result = Err(why);
-                    let answer = lock::Message::Submitted {
-                        call,
-                        result,
-                        ahead: 0,
-                    };
-                    return step.fx.send(from, answer);
+                    return step.fx.send(from, ledger::submitted(call, Err(why)));
                 }
                 if matches!(command.body, Body::Ledger(_)) {
                     return self.on_order((from, call), segment, command, step);
