@@ -48,6 +48,7 @@ const SCENARIOS: &[(Bug, &str)] = &[
     (Bug::ReadingUsedForEver, "ledger-reading-validity"),
     (Bug::TimeNotWidened, "ledger-drift"),
     (Bug::FillerAnswers, "ledger-filler"),
+    (Bug::AnswersAskAgain, "ledger-quiet"),
     (Bug::SynchWithoutFence, "f1-suspected-holder"),
     (Bug::SynchTagWithoutAttempt, "f4-two-synchs"),
     (Bug::FenceOnRefOnly, "f4-stale-attempt"),

@@ -616,6 +616,8 @@ planted_bugs! {
     TimeNotWidened,
     /// L40: a member that fills answers reads.
     FillerAnswers,
+    /// Who is told who has a segment's records asks again, as long as it knows of too few.
+    AnswersAskAgain,
 }
 
 impl Planted {

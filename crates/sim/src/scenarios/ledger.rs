@@ -11,7 +11,7 @@ use super::stage::{A, B, C, Stage};
 use crate::history::{Heard, OpId};
 use crate::network::{ClientId, Parcel, RuleId};
 use crate::world::World;
-use crate::{catalogue, nemesis, random};
+use crate::{catalogue, cluster, nemesis, random};
 use bytes::Bytes;
 use fermata_protocol::base::{
     Address, Epoch, GroupId, KeyId, Keyspace, KeyspaceId, LogId, NodeName, Purpose, Scope,
@@ -19,8 +19,10 @@ use fermata_protocol::base::{
 };
 use fermata_protocol::client::Call;
 use fermata_protocol::ledger::{Act, Message as Ledger, Part, Transaction, When};
+use fermata_protocol::records::Message as Records;
 use fermata_protocol::{Message, paxos, wire};
 use std::cell::Cell;
+use std::rc::Rc;
 
 /// All of this room.
 pub(super) const LIST: &[Scenario] = &[
@@ -108,6 +110,11 @@ pub(super) const LIST: &[Scenario] = &[
         name: "ledger-filler",
         about: "a replica that lacks records is asked what is closed",
         play: filler,
+    },
+    Scenario {
+        name: "ledger-quiet",
+        about: "a ledger is used after long, and one member of five says that it has the records",
+        play: quiet,
     },
     Scenario {
         name: "ledger-format",
@@ -580,6 +587,35 @@ fn filler(stage: &mut Stage) {
     seen(stage, beside, &x);
     stage.discard(unfilled);
     random::rest(&mut stage.world);
+}
+
+/// Nobody has used the ledger for long, so A knows no more who has its records; of the others D
+/// alone is heard. What comes waits until more are.
+fn quiet(stage: &mut Stage) {
+    stage.again(|setup| setup.cluster = cluster::schedule(5));
+    let Books { keys: [x, _] } = books(stage, 0);
+    let [near] = stage.clients([F.0]);
+    done(stage, near, &x, 1);
+    stage.pass(15_000);
+    let asked = Rc::new(Cell::new(0_u32));
+    let count = Rc::clone(&asked);
+    let silent = stage.lose(move |parcel| {
+        let Parcel::Peer { from, message, .. } = parcel else {
+            return false;
+        };
+        if matches!(message, Message::Records(Records::Complete { .. })) {
+            count.set(count.get() + 1);
+        }
+        from.name != D && matches!(message, Message::Records(Records::IsComplete { .. }))
+    });
+    let op = put(stage, near, &x, 2);
+    stage.pass(500);
+    let few = (1..=60).contains(&asked.get());
+    stage.expect(few, "each member is asked once a beat");
+    stage.discard(silent);
+    let heard = ended(stage, op);
+    let put = matches!(heard, Heard::Transacted(_));
+    stage.expect(put, "what has waited is done");
 }
 
 /// Everybody runs the program before this one; then the cluster is raised, and a ledger is made.
